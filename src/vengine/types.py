@@ -226,11 +226,12 @@ class PlanEntry:
     variant: str  # digest
     tokens_min: int
     tokens_max: int | None = None  # None: no upper end
+    batch_min: int = 1  # fewer items than this can't fill the variant's streams: the next entry serves them
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Which variant serves which size of call. Entries are sorted and cover 1 … ∞ without a gap."""
+    """Which variant serves which size of call: the first entry that fits serves. Together they leave no gap."""
 
     entries: tuple[PlanEntry, ...]
 

@@ -1,0 +1,1 @@
+"""Runtimes behind one seam: `base` has the seam, each engine a file, `process` runs one apart."""

@@ -1,0 +1,147 @@
+"""A toy model with faults on request, so that crashes, hangs and wrong answers can be tested.
+
+It opens a JSON file. Ids become vectors by a fixed formula and are averaged over the mask, so the
+honest toy is deterministic and indifferent to padding and neighbours.
+
+    {"inputs": [TensorSpec…], "outputs": [TensorSpec…],    # default: input_ids, attention_mask → embedding
+     "delay_ms": 0, "delay_us_per_token": 0,               # time of a call
+     "scale": 1, "noise": 0, "neighbours": 0,              # wrong answers: ×scale, +noise by length, +batch mean
+     "crash_on": N | "open", "crash_with": "SIGSEGV" | 3,  # the N-th call (from 1), or loading; signal or exit code
+     "hang_on": N | "open", "raise_on": N | "open", "nan_on": N,
+     "print_on": N | "open",                               # chatter on standard output, below Python too
+     "allocate_mb": 0,                                     # kept from the first call on
+     "precision_run": "fp32",                              # what it claims to have run
+     "precisions": {"int8-static": {any of the above}}}    # overrides for one precision
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vengine.digests import from_json
+from vengine.engines.base import Array, Availability, Feeds, Outputs, Session, arrange, require_file, tokens_of
+from vengine.errors import EngineError
+from vengine.types import RuntimeProfile, TensorSpec
+
+_FREE = ["batch", "length"]
+_INPUTS = [
+    {"name": "input_ids", "dtype": "int64", "shape": _FREE},
+    {"name": "attention_mask", "dtype": "int64", "shape": _FREE},
+]
+_OUTPUTS = [{"name": "sentence_embedding", "dtype": "float32", "shape": ["batch", 8]}]
+_KEYS = frozenset(
+    "inputs outputs delay_ms delay_us_per_token scale noise neighbours crash_on crash_with hang_on raise_on nan_on "
+    "print_on allocate_mb precision_run precisions".split()
+)
+_MEGABYTE = 1 << 20
+
+
+class FakeEngine:
+    """Opens the JSON file that the module's docstring shows."""
+
+    name = "fake"
+
+    def availability(self) -> Availability:
+        return Availability(ok=True, version="1")
+
+    def open(self, path: Path, precision: str, profile: RuntimeProfile) -> Session:
+        require_file(self.name, path)
+        behaviour: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        behaviour |= behaviour.get("precisions", {}).get(precision, {})
+        unknown = set(behaviour) - _KEYS
+        if unknown:
+            raise EngineError(f"the fake knows no behaviour {sorted(unknown)[0]!r}", where=str(path))
+        session = FakeSession(behaviour, precision)
+        session.misbehave("open")
+        return session
+
+
+class FakeSession:
+    """The toy itself."""
+
+    def __init__(self, behaviour: Mapping[str, Any], precision: str) -> None:
+        self._behaviour = behaviour
+        self._calls = 0
+        self._kept: list[bytearray] = []
+        self.inputs = tuple(from_json(TensorSpec, spec) for spec in behaviour.get("inputs", _INPUTS))
+        self.outputs = tuple(from_json(TensorSpec, spec) for spec in behaviour.get("outputs", _OUTPUTS))
+        self.precision_run = str(behaviour.get("precision_run", precision))
+
+    def run(self, feeds: Feeds) -> Outputs:
+        arrays = arrange(self.inputs, feeds)
+        self._calls += 1
+        self.misbehave(self._calls)
+        self._allocate()
+        per_token = self._behaviour.get("delay_us_per_token", 0) * tokens_of(self.inputs, feeds) / 1000
+        _busy_wait(self._behaviour.get("delay_ms", 0) + per_token)
+        return {spec.name: self._answer(spec, arrays) for spec in self.outputs}
+
+    def run_many(self, many: Sequence[Feeds]) -> list[Outputs]:
+        return [self.run(feeds) for feeds in many]
+
+    def close(self) -> None:
+        self._kept.clear()
+
+    def misbehave(self, moment: int | str) -> None:
+        """Do what the behaviour asks for at "open" or at the N-th call."""
+        wanted = {name for name in ("print", "raise", "hang", "crash") if self._behaviour.get(f"{name}_on") == moment}
+        if "print" in wanted:
+            print("chatter from Python", flush=True)
+            os.write(1, b"chatter from below Python\n" * 8)
+        if "raise" in wanted:
+            raise EngineError(f"the fake refuses, as it was told to (at {moment})")
+        if "hang" in wanted:
+            time.sleep(3600)
+        if "crash" in wanted:
+            _crash(self._behaviour.get("crash_with", "SIGSEGV"))
+
+    def _allocate(self) -> None:
+        while len(self._kept) < self._behaviour.get("allocate_mb", 0):
+            self._kept.append(bytearray(os.urandom(4096) * (_MEGABYTE // 4096)))
+
+    def _answer(self, spec: TensorSpec, arrays: Sequence[Array]) -> Array:
+        tokens, mask = _tokens_and_mask(self.inputs, arrays)
+        width = [size for size in spec.shape if isinstance(size, int)]
+        vectors = _vectors(tokens, width[-1] if width else 1)  # [batch, length, width]
+        if "length" not in spec.shape:
+            vectors = (vectors * mask[..., None]).sum(axis=1) / np.maximum(mask.sum(axis=1), 1)[:, None]
+        vectors = vectors * self._behaviour.get("scale", 1)
+        vectors = vectors + self._behaviour.get("noise", 0) * np.cos(np.arange(vectors.shape[-1]) + tokens.shape[1])
+        vectors = vectors + self._behaviour.get("neighbours", 0) * vectors.mean(axis=0, keepdims=True)
+        if self._behaviour.get("nan_on") == self._calls:
+            vectors[0] = np.nan
+        return vectors.astype(spec.dtype)
+
+
+def _tokens_and_mask(inputs: Sequence[TensorSpec], arrays: Sequence[Array]) -> tuple[Array, Array]:
+    named = {spec.name: array for spec, array in zip(inputs, arrays, strict=True)}
+    first = arrays[0].reshape(len(arrays[0]), -1).astype(np.float64)
+    mask = named.get("attention_mask", np.ones(first.shape))
+    return first, mask.astype(np.float64)
+
+
+def _vectors(tokens: Array, width: int) -> Array:
+    return np.sin(tokens[..., None] * 0.7 + 1.0 + np.arange(width) * (1.0 + tokens[..., None] % 7))
+
+
+def _busy_wait(milliseconds: float) -> None:
+    """Burn time as a real engine does; sleeping would leave the core to others."""
+    until = time.perf_counter() + milliseconds / 1000
+    while time.perf_counter() < until:
+        pass
+
+
+def _crash(how: str | int) -> None:
+    if isinstance(how, int):
+        os._exit(how)
+    signal.signal(signal.Signals[how], signal.SIG_DFL) if how != "SIGKILL" else None
+    os.kill(os.getpid(), signal.Signals[how])
+    time.sleep(3600)

@@ -1,0 +1,110 @@
+"""ONNX Runtime on the CPU. Every precision opens the file as it is; "reference" optimises nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from vengine.engines.base import (
+    Availability,
+    Feeds,
+    Outputs,
+    Session,
+    arrange,
+    named_axes,
+    package_availability,
+    refuse_precision,
+    require_file,
+)
+from vengine.errors import EngineError, EngineMissing
+from vengine.types import RuntimeProfile, TensorSpec
+
+INSTALL = "pip install onnxruntime"
+PRECISIONS = ("fp32", "int8-dynamic", "int8-static", "reference")
+_FATAL_ONLY = 4
+_DTYPES = {
+    "tensor(float)": "float32",
+    "tensor(double)": "float64",
+    "tensor(float16)": "float16",
+    "tensor(bool)": "bool",
+}
+
+
+class OnnxRuntimeEngine:
+    """Opens .onnx files; external data must lie beside them."""
+
+    name = "onnxruntime"
+
+    def availability(self) -> Availability:
+        return package_availability("onnxruntime", INSTALL)
+
+    def open(self, path: Path, precision: str, profile: RuntimeProfile) -> Session:
+        refuse_precision(self.name, precision, PRECISIONS)
+        require_file(self.name, path)
+        try:
+            import onnxruntime
+        except ImportError as error:
+            raise EngineMissing(f"onnxruntime can't be imported: {error}", next_step=INSTALL) from error
+        onnxruntime.set_default_logger_severity(_FATAL_ONLY)
+        options = _options(onnxruntime, precision, profile)
+        try:
+            backend = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        except Exception as error:
+            raise EngineError(f"onnxruntime refuses the model: {_short(error)}", where=str(path)) from error
+        return OnnxRuntimeSession(backend, precision)
+
+
+def _options(onnxruntime: Any, precision: str, profile: RuntimeProfile) -> Any:
+    options = onnxruntime.SessionOptions()
+    levels = onnxruntime.GraphOptimizationLevel
+    options.graph_optimization_level = (
+        levels.ORT_DISABLE_ALL if precision == "reference" else levels.ORT_ENABLE_ALL
+    )
+    options.intra_op_num_threads = max(1, profile.threads // max(1, profile.streams))
+    options.inter_op_num_threads = 1
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    options.enable_cpu_mem_arena = profile.arena
+    # A memory pattern is kept for each shape that is met: with free lengths that only grows.
+    options.enable_mem_pattern = False
+    options.log_severity_level = _FATAL_ONLY
+    spin = "1" if profile.spinning else "0"
+    options.add_session_config_entry("session.intra_op.allow_spinning", spin)
+    options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    options.add_session_config_entry("session.set_denormal_as_zero", "1")
+    return options
+
+
+class OnnxRuntimeSession:
+    """One loaded ONNX file."""
+
+    def __init__(self, backend: Any, precision: str) -> None:
+        self._backend = backend
+        self.inputs = tuple(_spec(node) for node in backend.get_inputs())
+        self.outputs = tuple(_spec(node) for node in backend.get_outputs())
+        self.precision_run = "fp32" if precision == "reference" else precision
+        self._input_names = [spec.name for spec in self.inputs]
+        self._output_names = [spec.name for spec in self.outputs]
+
+    def run(self, feeds: Feeds) -> Outputs:
+        arrays = arrange(self.inputs, feeds)
+        try:
+            results = self._backend.run(self._output_names, dict(zip(self._input_names, arrays, strict=True)))
+        except Exception as error:
+            raise EngineError(f"onnxruntime failed to run: {_short(error)}") from error
+        return dict(zip(self._output_names, results, strict=True))
+
+    def run_many(self, many: Sequence[Feeds]) -> list[Outputs]:
+        return [self.run(feeds) for feeds in many]
+
+    def close(self) -> None:
+        self._backend = None
+
+
+def _spec(node: Any) -> TensorSpec:
+    dtype = _DTYPES.get(node.type, node.type.removeprefix("tensor(").removesuffix(")"))
+    return TensorSpec(name=node.name, dtype=dtype, shape=named_axes(node.shape or ()))
+
+
+def _short(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]

@@ -1,0 +1,194 @@
+"""OpenVINO on the CPU: .onnx and .xml alike, with every choice pinned and read back.
+
+Left alone, OpenVINO runs fp32 models in bf16 where the CPU has it. Here the precision is what was
+asked for, and the compiled graph is searched for proof.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vengine.engines.base import (
+    Availability,
+    Feeds,
+    Outputs,
+    Session,
+    arrange,
+    named_axes,
+    package_availability,
+    refuse_precision,
+    require_file,
+)
+from vengine.errors import EngineError, EngineMissing
+from vengine.hardware import has_bf16, machine
+from vengine.types import RuntimeProfile, TensorSpec
+
+INSTALL = "pip install 'vengine[openvino]'"
+PRECISIONS = ("fp32", "bf16", "int8-static", "int8-static-bf16")
+_HEAVY = frozenset({"FullyConnected", "MatMul", "Convolution", "Deconvolution", "MatMulQuantized"})
+_INT8 = frozenset({"i8", "u8"})
+
+
+class OpenVinoEngine:
+    """Opens .onnx files and OpenVINO IR."""
+
+    name = "openvino"
+
+    def availability(self) -> Availability:
+        return package_availability("openvino", INSTALL)
+
+    def open(self, path: Path, precision: str, profile: RuntimeProfile) -> Session:
+        refuse_precision(self.name, precision, PRECISIONS)
+        require_file(self.name, path)
+        hint = "bf16" if precision == "bf16" or precision.endswith("-bf16") else "f32"
+        if hint == "bf16" and not has_bf16(machine().isa):
+            raise EngineError("this CPU has no bf16 instructions", next_step="choose another precision")
+        try:
+            import openvino
+        except ImportError as error:
+            raise EngineMissing(f"openvino can't be imported: {error}", next_step=INSTALL) from error
+        core = openvino.Core()
+        try:
+            compiled = core.compile_model(core.read_model(path), "CPU", _properties(profile, hint))
+        except Exception as error:
+            raise EngineError(f"openvino refuses the model: {_short(error)}", where=str(path)) from error
+        _prove(compiled, precision, hint, profile)
+        return OpenVinoSession(compiled, precision, profile)
+
+
+def _properties(profile: RuntimeProfile, hint: str) -> dict[str, Any]:
+    return {
+        "INFERENCE_PRECISION_HINT": hint,
+        "INFERENCE_NUM_THREADS": profile.threads,
+        "NUM_STREAMS": profile.streams,
+        # Streams and precision are given, so the hints have nothing left to choose.
+        "PERFORMANCE_HINT": "LATENCY" if profile.streams == 1 else "THROUGHPUT",
+        "EXECUTION_MODE_HINT": "PERFORMANCE",
+        "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
+        "CPU_DENORMALS_OPTIMIZATION": True,
+    }
+
+
+def _prove(compiled: Any, precision: str, hint: str, profile: RuntimeProfile) -> None:
+    """Raise EngineError unless the compiled graph runs what was asked for."""
+    names = {"bf16": "bfloat16", "f32": "float32"}
+    said = compiled.get_property("INFERENCE_PRECISION_HINT").to_string()
+    if said not in (hint, names[hint]):
+        raise EngineError(f"openvino runs {said} although {precision} was asked for")
+    streams = int(compiled.get_property("NUM_STREAMS"))
+    if streams != profile.streams:
+        raise EngineError(f"openvino opened {streams} streams, {profile.streams} were asked for")
+    ran = _heavy_precisions(compiled)
+    if precision.startswith("int8") and ran and not ran & _INT8:
+        raise EngineError(f"no matrix product runs in int8 although {precision} was asked for")
+    if hint == "f32" and "bf16" in ran:
+        raise EngineError(f"some matrix products run in bf16 although {precision} was asked for")
+    if precision == "bf16" and ran and "bf16" not in ran:
+        raise EngineError("no matrix product runs in bf16 although it was asked for")
+
+
+def _heavy_precisions(compiled: Any) -> set[str]:
+    """The precisions in which the compiled graph's matrix products and convolutions run."""
+    found = set()
+    for node in compiled.get_runtime_model().get_ordered_ops():
+        info = node.get_rt_info()
+        if info["layerType"].astype(str) in _HEAVY:
+            found.add(info["runtimePrecision"].astype(str))
+    return found
+
+
+class OpenVinoSession:
+    """One compiled model with as many requests as keep its streams busy."""
+
+    def __init__(self, compiled: Any, precision: str, profile: RuntimeProfile) -> None:
+        self._compiled = compiled
+        self._streams = profile.streams
+        self._requests = [compiled.create_infer_request()]
+        self.inputs = tuple(_spec(port) for port in compiled.inputs)
+        self.outputs = tuple(_spec(port) for port in compiled.outputs)
+        self.precision_run = precision
+        self._output_names = tuple(spec.name for spec in self.outputs)
+
+    def run(self, feeds: Feeds) -> Outputs:
+        request = self._requests[0]
+        arrays = dict(enumerate(arrange(self.inputs, feeds)))
+        try:
+            request.infer(arrays, share_inputs=True, share_outputs=True)
+        except Exception as error:
+            raise EngineError(f"openvino failed to run: {_short(error)}") from error
+        return self._take(request)
+
+    def run_many(self, many: Sequence[Feeds]) -> list[Outputs]:
+        """Keep every stream busy: twice as many requests wait as there are streams.
+
+        The oldest request is collected first; while it is late, the others' successors already
+        wait inside OpenVINO, so no stream stands idle for a round to end.
+        """
+        if self._streams == 1 or len(many) < 2:
+            return [self.run(feeds) for feeds in many]
+        window = min(len(many), 2 * self._streams)
+        while len(self._requests) < window:
+            self._requests.append(self._compiled.create_infer_request())
+        arranged = [dict(enumerate(arrange(self.inputs, feeds))) for feeds in many]
+        try:
+            return self._stream(arranged, window)
+        except EngineError:
+            raise
+        except Exception as error:
+            raise EngineError(f"openvino failed to run: {_short(error)}") from error
+
+    def _stream(self, arranged: Sequence[dict[int, Any]], window: int) -> list[Outputs]:
+        results: list[Outputs] = []
+        started = 0
+        try:
+            for index in range(len(arranged)):
+                while started < min(index + window, len(arranged)):
+                    self._requests[started % window].start_async(arranged[started], share_inputs=True)
+                    started += 1
+                request = self._requests[index % window]
+                request.wait()
+                results.append(self._take(request))
+        except BaseException:
+            # Requests that still run read the feeds' memory: it must outlive them.
+            for request in self._requests[:window]:
+                _settle(request)
+            raise
+        return results
+
+    def _take(self, request: Any) -> Outputs:
+        # A copy: the request's own memory is overwritten by its next call.
+        return {
+            name: np.array(request.get_output_tensor(index).data) for index, name in enumerate(self._output_names)
+        }
+
+    def close(self) -> None:
+        self._requests = []
+        self._compiled = None
+
+
+def _settle(request: Any) -> None:
+    try:
+        request.wait()
+    except Exception:  # the first failure is the one that is reported
+        return
+
+
+def _spec(port: Any) -> TensorSpec:
+    shape = tuple(axis.get_length() if axis.is_static else None for axis in port.get_partial_shape())
+    return TensorSpec(name=_name(port), dtype=np.dtype(port.get_element_type().to_dtype()).name, shape=named_axes(shape))
+
+
+def _name(port: Any) -> str:
+    """A port may have several names; the model's own is the one its result node is called after."""
+    names = sorted(port.get_names())
+    friendly = port.get_node().get_friendly_name()
+    fitting = [name for name in names if friendly == name or friendly.startswith(name + "/")]
+    return str((fitting or names or [friendly])[0])
+
+
+def _short(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]

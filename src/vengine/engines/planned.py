@@ -1,0 +1,222 @@
+"""One session out of several: a plan picks the variant, big batches are cut, results come back whole.
+
+A call of 1 × 16 tokens takes about a millisecond, so what is done per call here is counted in
+microseconds: shapes are read once, the plan is a bisection.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from vengine.engines.base import Array, Feeds, Outputs, Session, tokens_of
+from vengine.errors import EngineError, UsageError
+from vengine.text import Text, Tokenizer, batches, feeds
+from vengine.types import Plan, RuntimeProfile, TensorSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Member:
+    session: Session
+    chunk_tokens: int | None
+    streams: int
+    splits: bool  # every input and output has a free batch axis, so a batch may be cut
+
+
+class PlannedSession:
+    """A session over the variants of a plan.
+
+    Args:
+        plan: entries that cover 1 … ∞ tokens.
+        sessions: an open session for each digest that the plan names.
+        profiles: how each variant is driven; a digest without one is never cut.
+        inputs, outputs: the model's own description. Some engines forget the axes' names; the
+            manifest remembers them. None takes the first session's.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        sessions: Mapping[str, Session],
+        profiles: Mapping[str, RuntimeProfile] | None = None,
+        *,
+        inputs: Sequence[TensorSpec] | None = None,
+        outputs: Sequence[TensorSpec] | None = None,
+    ) -> None:
+        missing = [entry.variant for entry in plan.entries if entry.variant not in sessions]
+        if missing or not plan.entries:
+            raise UsageError(f"the plan names {missing[0]}, which is not open" if missing else "the plan is empty")
+        first = sessions[plan.entries[0].variant]
+        self.inputs = tuple(first.inputs if inputs is None else inputs)
+        self.outputs = tuple(first.outputs if outputs is None else outputs)
+        self.plan = plan
+        self._sessions = dict(sessions)
+        splits = has_free_batch(self.inputs, self.outputs)
+        members = {
+            digest: _member(session, (profiles or {}).get(digest), splits) for digest, session in sessions.items()
+        }
+        self._starts = [entry.tokens_min for entry in plan.entries]
+        self._members = [members[entry.variant] for entry in plan.entries]
+
+    @property
+    def precision_run(self) -> str:
+        return ", ".join(dict.fromkeys(member.session.precision_run for member in self._members))
+
+    @property
+    def batch_tokens(self) -> int | None:
+        """The largest chunk that any variant wants; None when none is cut."""
+        wanted = [member.chunk_tokens for member in self._members if member.chunk_tokens is not None]
+        return max(wanted, default=None)
+
+    def variant_for(self, tokens: int) -> str:
+        """The digest of the variant that answers a call of so many tokens."""
+        return self.plan.entries[max(0, bisect_right(self._starts, tokens) - 1)].variant
+
+    def run(self, feeds: Feeds) -> Outputs:
+        member = self._pick(feeds)
+        if not member.splits:
+            return member.session.run(feeds)
+        cuts = self._cuts(member, feeds)
+        if len(cuts) == 1:
+            return member.session.run(feeds)
+        return _join(member.session.run_many(_cut(feeds, cuts)), cuts)
+
+    def run_many(self, many: Sequence[Feeds]) -> list[Outputs]:
+        """All calls, cut into chunks; each variant gets its chunks in one go, so its streams stay busy."""
+        queues: dict[int, list[Feeds]] = {}
+        places: list[tuple[int, int, list[slice]]] = []
+        for call in many:
+            member = self._pick(call)
+            cuts = self._cuts(member, call) if member.splits else [slice(None)]
+            queue = queues.setdefault(id(member), [])
+            places.append((id(member), len(queue), cuts))
+            queue.extend(_cut(call, cuts) if len(cuts) > 1 else [call])
+        sessions = {id(member): member.session for member in self._members}
+        done = {key: sessions[key].run_many(queue) for key, queue in queues.items()}
+        return [_join(done[key][start : start + len(cuts)], cuts) for key, start, cuts in places]
+
+    def close(self) -> None:
+        for session in self._sessions.values():
+            session.close()
+
+    def _pick(self, feeds: Feeds) -> _Member:
+        if len(self._members) == 1:
+            return self._members[0]
+        try:
+            tokens = tokens_of(self.inputs, feeds)
+        except (KeyError, IndexError):
+            return self._members[0]  # wrong feeds: the session says what is wrong with them
+        return self._members[max(0, bisect_right(self._starts, tokens) - 1)]
+
+    def _cuts(self, member: _Member, feeds: Feeds) -> list[slice]:
+        first = feeds.get(self.inputs[0].name)
+        if first is None or first.ndim == 0 or any(len(a) != len(first) for a in feeds.values() if a.ndim):
+            return [slice(None)]
+        return chunks(len(first), tokens_of(self.inputs, feeds), member.chunk_tokens, member.streams)
+
+
+def _member(session: Session, profile: RuntimeProfile | None, splits: bool) -> _Member:
+    if profile is None:
+        return _Member(session=session, chunk_tokens=None, streams=1, splits=False)
+    cuttable = splits and (profile.chunk_tokens is not None or profile.streams > 1)
+    return _Member(
+        session=session, chunk_tokens=profile.chunk_tokens, streams=max(1, profile.streams), splits=cuttable
+    )
+
+
+def has_free_batch(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> bool:
+    """Whether axis 0 of every input and output is one and the same free axis."""
+    specs = (*inputs, *outputs)
+    names = {spec.shape[0] if spec.shape else None for spec in specs}
+    return bool(specs) and len(names) == 1 and isinstance(next(iter(names)), str)
+
+
+def chunks(batch: int, tokens: int, chunk_tokens: int | None, streams: int = 1) -> list[slice]:
+    """Cut a batch into even runs of rows of at most `chunk_tokens` each (but at least one row).
+
+    With several streams the number of runs is a multiple of them where the rows allow it: a
+    stream without work would leave its threads idle.
+    """
+    rows = batch if chunk_tokens is None else max(1, chunk_tokens * batch // max(1, tokens))
+    count = -(-batch // max(1, rows))
+    count = min(batch, -(-count // streams) * streams)
+    if count <= 1:
+        return [slice(0, batch)]
+    edges = [batch * index // count for index in range(count + 1)]
+    return [slice(start, end) for start, end in zip(edges[:-1], edges[1:], strict=True)]
+
+
+def _cut(feeds: Feeds, cuts: Sequence[slice]) -> list[Feeds]:
+    return [{name: array[rows] for name, array in feeds.items()} for rows in cuts]
+
+
+def _join(parts: Sequence[Outputs], cuts: Sequence[slice]) -> Outputs:
+    if len(parts) == 1:
+        return parts[0]
+    for part, rows in zip(parts, cuts, strict=True):
+        for name, array in part.items():
+            if array.ndim == 0 or len(array) != rows.stop - rows.start:
+                raise EngineError(
+                    f"output {name!r} has no row for each row of the batch, so its parts can't be joined",
+                    next_step="run this model without chunks and with one stream",
+                )
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+class TextRunner:
+    """Texts in, arrays out: tokenise, sort into batches of similar length, run, restore the order.
+
+    Args:
+        session: whose inputs are those that `text.feeds` fills.
+        tokenizer: truncates to its own limit.
+        pad_id: None takes the tokenizer's.
+        batch_tokens: batches hold at most so many tokens; None takes the session's chunk, else 512,
+            above which a CPU gains nothing.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        tokenizer: Tokenizer,
+        *,
+        pad_id: int | None = None,
+        batch_tokens: int | None = None,
+        side: Literal["left", "right"] = "right",
+    ) -> None:
+        self._session, self._tokenizer, self._side = session, tokenizer, side
+        self._pad_id = tokenizer.pad_id if pad_id is None else pad_id
+        self._batch_tokens = batch_tokens or getattr(session, "batch_tokens", None) or 512
+        self._names = [spec.name for spec in session.inputs]
+
+    def run_texts(self, texts: Sequence[Text], *, truncate: bool = True) -> dict[str, Array | list[Array]]:
+        """Outputs by name, in the order of the texts.
+
+        Returns:
+            An array [texts, …] for outputs of one row a text; a list of arrays [own length, …] for
+            outputs with a length axis, without the padding.
+        """
+        encodings = self._tokenizer.encode(texts, truncate)
+        lengths = [max(1, encoding.length) for encoding in encodings]
+        groups = batches(lengths, self._batch_tokens)
+        calls = [feeds([encodings[i] for i in group], self._names, self._pad_id, side=self._side) for group in groups]
+        answers = self._session.run_many(calls) if calls else []
+        return {spec.name: self._restore(spec, groups, answers, lengths) for spec in self._session.outputs}
+
+    def _restore(
+        self, spec: TensorSpec, groups: Sequence[Sequence[int]], answers: Sequence[Outputs], lengths: Sequence[int]
+    ) -> Array | list[Array]:
+        rows: list[Any] = [None] * len(lengths)
+        long = len(spec.shape) > 1 and isinstance(spec.shape[1], str)
+        for group, answer in zip(groups, answers, strict=True):
+            for row, index in zip(answer[spec.name], group, strict=True):
+                rows[index] = self._trim(row, lengths[index]) if long else row
+        if long or not rows:
+            return rows
+        return np.stack(rows)
+
+    def _trim(self, row: Array, length: int) -> Array:
+        return row[-length:] if self._side == "left" else row[:length]

@@ -1,0 +1,92 @@
+"""Build one artefact in a process of its own: `python -m vengine.graph.builder JOB.json`.
+
+A quantiser may crash, hang or eat the memory; then a trial fails, and the search goes on. The job names the
+exported model, the kind of artefact, the calibration feeds (.npz files) and the target directory; the passes'
+results come back as `passes.json` in the target.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vengine.digests import from_json, to_json
+from vengine.errors import VengineError
+from vengine.graph.quantize import quantize_dynamic, quantize_ir, quantize_static
+from vengine.types import PassResult
+
+if TYPE_CHECKING:
+    import numpy as np
+
+PASSES_FILE = "passes.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What to build. `kind` is "int8-static" or "int8-dynamic"."""
+
+    kind: str
+    model: Path
+    target: Path
+    calibration: Path | None = None
+    transformer: bool = True
+    half_range: bool = False
+    op_types: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
+
+
+def build(job: Job) -> tuple[PassResult, ...]:
+    """Run the job in this process."""
+    if job.kind == "int8-dynamic":
+        return quantize_dynamic(job.model, job.target, op_types=job.op_types, keep=job.keep)
+    assert job.calibration is not None
+    feeds = read_feeds(job.calibration)
+    if job.model.suffix == ".xml":
+        return quantize_ir(job.model, job.target, feeds, transformer=job.transformer, half_range=job.half_range)
+    return quantize_static(
+        job.model,
+        job.target,
+        feeds,
+        transformer=job.transformer,
+        half_range=job.half_range,
+        op_types=job.op_types,
+        keep=job.keep,
+    )
+
+
+def write_feeds(path: Path, feeds: list[dict[str, np.ndarray]]) -> None:
+    """Keep calibration feeds: one .npz, keys "number:name"."""
+    import numpy as np
+
+    np.savez(path, **{f"{i}:{name}": value for i, feed in enumerate(feeds) for name, value in feed.items()})
+
+
+def read_feeds(path: Path) -> list[dict[str, np.ndarray]]:
+    """Inverse of `write_feeds`; nothing is unpickled."""
+    import numpy as np
+
+    feeds: dict[int, dict[str, np.ndarray]] = {}
+    with np.load(path, allow_pickle=False) as archive:
+        for key in archive.files:
+            number, name = key.split(":", 1)
+            feeds.setdefault(int(number), {})[name] = archive[key]
+    return [feeds[i] for i in sorted(feeds)]
+
+
+def main() -> int:
+    """Read the job, build, write the passes' results; a fault goes to stderr in one line."""
+    job = from_json(Job, json.loads(Path(sys.argv[1]).read_text()))
+    try:
+        passes = build(job)
+    except VengineError as error:
+        print(f"{error}", file=sys.stderr)
+        return 2
+    (job.target / PASSES_FILE).write_text(json.dumps(to_json(passes)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

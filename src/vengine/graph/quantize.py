@@ -1,0 +1,170 @@
+"""Integer variants of an exported graph, made by the field's own quantisers.
+
+Static int8 comes from NNCF's post-training quantisation of the ONNX graph itself (transformer model type: SmoothQuant and
+bias correction included): one QDQ file that OpenVINO and ONNX Runtime both open. Dynamic int8 comes from ONNX Runtime.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vengine.errors import EngineMissing, UsageError
+from vengine.graph.passes import idle_quantizers, unsigned_activations
+from vengine.types import PassResult
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx_ir as ir
+
+PIPELINE = (idle_quantizers, unsigned_activations)  # after the quantiser, in this order
+MODEL_FILE = "model.onnx"
+
+
+def quantize_static(
+    model: Path,
+    target: Path,
+    calibration: Sequence[dict[str, np.ndarray]],
+    *,
+    transformer: bool,
+    half_range: bool = False,
+    op_types: Sequence[str] = (),
+    keep: Sequence[str] = (),
+) -> tuple[PassResult, ...]:
+    """Write `target`/model.onnx: weights int8 per channel, activations uint8 per tensor.
+
+    Args:
+        calibration: feeds of the model, real ones; each is one call.
+        transformer: use NNCF's transformer scheme (SmoothQuant, no quantised attention scores).
+        half_range: weights use 7 of their 8 bits, so that no pair sum overflows 16 bits on a CPU without VNNI.
+        op_types: quantise only these operator types; () = what the quantiser knows.
+        keep: operator types or node names that stay in float.
+
+    Raises:
+        UsageError: `keep` or `op_types` names nothing in the graph, or nothing was quantised.
+    """
+    import onnx
+    import onnx_ir as ir
+
+    proto = onnx.load(str(model))
+    quantized = _nncf(proto, calibration, transformer, half_range, _ignored(proto.graph.node, op_types, keep))
+    graph = ir.from_proto(quantized)
+    found = sum(node.op_type == "QuantizeLinear" for node in graph.graph)
+    if not found:
+        raise UsageError(
+            "static int8 was asked for and nothing was quantised",
+            where=str(model),
+            next_step="widen --op-types or leave int8 out with --precision",
+        )
+    results = (PassResult(name="nncf-static-int8", exactness="lossy", matched=found), *_apply(graph))
+    _save(graph, target)
+    return results
+
+
+def _apply(graph: ir.Model) -> list[PassResult]:
+    from onnx_ir.passes.common import RemoveUnusedNodesPass
+
+    results = []
+    for rule in PIPELINE:
+        results.append(rule.run(graph))
+        RemoveUnusedNodesPass()(graph)
+    return results
+
+
+def _nncf(
+    proto: Any, calibration: Sequence[dict[str, np.ndarray]], transformer: bool, half_range: bool, ignored: list[str]
+) -> Any:
+    try:
+        import nncf
+    except ImportError as error:
+        raise EngineMissing(
+            "static int8 needs nncf", next_step="pip install 'vengine[optimize]', or leave int8 out with --precision"
+        ) from error
+    logging.getLogger("nncf").setLevel(logging.ERROR)
+    overflow = nncf.OverflowFix.ENABLE if half_range else nncf.OverflowFix.DISABLE
+    return nncf.quantize(
+        proto,
+        nncf.Dataset(list(calibration)),
+        subset_size=len(calibration),
+        preset=nncf.QuantizationPreset.MIXED,
+        model_type=nncf.ModelType.TRANSFORMER if transformer else None,
+        ignored_scope=nncf.IgnoredScope(names=ignored) if ignored else None,
+        advanced_parameters=nncf.AdvancedQuantizationParameters(overflow_fix=overflow),
+    )
+
+
+def quantize_dynamic(
+    model: Path, target: Path, *, op_types: Sequence[str] = (), keep: Sequence[str] = ()
+) -> tuple[PassResult, ...]:
+    """Write `target`/model.onnx: weights int8, activations quantised at run time, one scale a call.
+
+    The scale depends on the whole batch, so an answer depends on its neighbours: the verifier measures how far.
+
+    Raises:
+        UsageError: as `quantize_static`.
+    """
+    import onnx
+    from onnxruntime.quantization import QuantType
+    from onnxruntime.quantization import quantize_dynamic as ort_dynamic
+
+    nodes = onnx.load(str(model), load_external_data=False).graph.node
+    target.mkdir(parents=True, exist_ok=True)
+    ort_dynamic(
+        str(model),
+        str(target / MODEL_FILE),
+        weight_type=QuantType.QInt8,
+        per_channel=True,
+        op_types_to_quantize=list(op_types) or ["MatMul", "Gemm", "Attention"],
+        nodes_to_exclude=_ignored(nodes, (), keep),
+        use_external_data_format=True,
+        extra_options={"MatMulConstBOnly": True},
+    )
+    made = onnx.load(str(target / MODEL_FILE), load_external_data=False).graph.node
+    found = sum(node.op_type in ("MatMulInteger", "DynamicQuantizeMatMul", "ConvInteger") for node in made)
+    if not found:
+        raise UsageError(
+            "dynamic int8 was asked for and nothing was quantised",
+            where=str(model),
+            next_step="the graph has no matrix product with constant weights: leave int8 out with --precision",
+        )
+    return (PassResult(name="onnxruntime-dynamic-int8", exactness="lossy", matched=found),)
+
+
+def quantize_ir(
+    model: Path, target: Path, calibration: Sequence[dict[str, np.ndarray]], *, transformer: bool, half_range: bool
+) -> tuple[PassResult, ...]:
+    """Static int8 of an OpenVINO IR: writes `target`/model.xml and model.bin."""
+    import openvino as ov
+
+    target.mkdir(parents=True, exist_ok=True)
+    quantized = _nncf(ov.Core().read_model(str(model)), calibration, transformer, half_range, [])
+    found = sum(op.get_type_name() == "FakeQuantize" for op in quantized.get_ops())
+    if not found:
+        raise UsageError("static int8 was asked for and nothing was quantised", where=str(model))
+    ov.save_model(quantized, str(target / "model.xml"), compress_to_fp16=False)
+    return (PassResult(name="nncf-static-int8", exactness="lossy", matched=found),)
+
+
+def _ignored(nodes: Iterable[Any], op_types: Sequence[str], keep: Sequence[str]) -> list[str]:
+    """Names of the nodes that stay in float; every word of the user must mean something."""
+    nodes = list(nodes)
+    names, types = {n.name for n in nodes}, {n.op_type for n in nodes}
+    for word in (*keep, *op_types):
+        if word not in types and word not in names:
+            raise UsageError(
+                f"{word!r} is neither an operator type nor a node name of this graph",
+                next_step=f"operator types here: {', '.join(sorted(types))}",
+            )
+    kept = {n.name for n in nodes if n.name in keep or n.op_type in keep}
+    if op_types:
+        kept |= {n.name for n in nodes if n.op_type not in op_types and n.name not in op_types}
+    return sorted(kept)
+
+
+def _save(graph: ir.Model, target: Path) -> None:
+    import onnx_ir as ir
+
+    target.mkdir(parents=True, exist_ok=True)
+    ir.save(graph, str(target / MODEL_FILE), external_data=f"{MODEL_FILE}.data")

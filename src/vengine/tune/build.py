@@ -1,0 +1,100 @@
+"""Build a recipe's artefact once, in a process of its own, and describe it as a Variant.
+
+fp32 and bf16 open the exported graph as it is; the int8 kinds share one artefact for all engines.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vengine.digests import canonical_json, digest_json, digest_tree, from_json
+from vengine.engines.process import run_supervised
+from vengine.graph.builder import PASSES_FILE, Job, write_feeds
+from vengine.tune.candidates import required_isa
+from vengine.types import PassResult, Recipe, Variant
+
+if TYPE_CHECKING:
+    import numpy as np
+
+BUILD_TIMEOUT_S = 1800.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workshop:
+    """Where artefacts are built and from what."""
+
+    model: Path  # the exported graph, or the OpenVINO IR
+    directory: Path
+    calibration: Sequence[dict[str, np.ndarray]]
+    transformer: bool
+    memory_limit_bytes: int | None = None
+
+    def build(self, recipe: Recipe) -> Variant:
+        """The recipe as files that one engine opens.
+
+        Raises:
+            WorkerError: the quantiser crashed, hung, or went over the memory limit.
+            UsageError: the recipe changes nothing, or names what isn't there.
+        """
+        if not recipe.precision.startswith("int8"):
+            return describe(recipe, self.model, _files(self.model), ())
+        kind = "int8-dynamic" if recipe.precision == "int8-dynamic" else "int8-static"
+        target = self.directory / digest_json([kind, recipe.passes])[7:23]
+        if not (target / PASSES_FILE).exists():
+            self._run(kind, recipe, target)
+        passes = tuple(from_json(PassResult, row) for row in json.loads((target / PASSES_FILE).read_text()))
+        entry = target / ("model.xml" if self.model.suffix == ".xml" else "model.onnx")
+        return describe(recipe, entry, _files(entry), passes)
+
+    def _run(self, kind: str, recipe: Recipe, target: Path) -> None:
+        target.mkdir(parents=True, exist_ok=True)
+        calibration = target / "calibration.npz"
+        write_feeds(calibration, list(self.calibration))
+        job = Job(
+            kind=kind,
+            model=self.model,
+            target=target,
+            calibration=calibration,
+            transformer=self.transformer,
+            half_range="half-range-weights" in recipe.passes,
+            op_types=_words(recipe, "only:"),
+            keep=_words(recipe, "keep:"),
+        )
+        path = target / "job.json"
+        path.write_bytes(canonical_json(job))
+        run_supervised(
+            "vengine.graph.builder",
+            str(path),
+            timeout_s=BUILD_TIMEOUT_S,
+            memory_limit_bytes=self.memory_limit_bytes,
+            threads=recipe.profile.threads,
+        )
+        calibration.unlink()
+
+
+def describe(recipe: Recipe, entry: Path, files: Sequence[Path], passes: tuple[PassResult, ...]) -> Variant:
+    """Name files by their content and their recipe."""
+    root = entry if entry.is_dir() else entry.parent
+    return Variant(
+        recipe=recipe,
+        directory=root,
+        entry="." if entry.is_dir() else entry.name,
+        digest=digest_json([digest_tree(root, files), recipe]),
+        size_bytes=sum(f.stat().st_size for f in files),
+        required_isa=required_isa(recipe),
+        passes=passes,
+    )
+
+
+def _files(entry: Path) -> list[Path]:
+    """The files that belong to a model: an ONNX file and its external data, or an IR's pair."""
+    beside = entry.with_suffix(".bin") if entry.suffix == ".xml" else entry.with_name(entry.name + ".data")
+    return [p for p in (entry, beside) if p.exists()]
+
+
+def _words(recipe: Recipe, prefix: str) -> tuple[str, ...]:
+    return tuple(word.removeprefix(prefix) for word in recipe.passes if word.startswith(prefix))

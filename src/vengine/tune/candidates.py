@@ -1,0 +1,117 @@
+"""Which recipes are worth a trial for this model, on this machine, at this level.
+
+The rows are one table. A row that can't run here is not dropped in silence: it comes back as a refused trial with
+its reason, so that the report shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from vengine.types import Exactness, Level, Machine, Recipe, RuntimeProfile, Settings, Source, Trial
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One kind of variant. `wants` is the CPU flag without which it is pointless here."""
+
+    engine: str
+    precision: str
+    exactness: Exactness
+    levels: tuple[Level, ...] = ("safe", "balanced", "aggressive")
+    wants: str = ""
+    asked_by: tuple[str, ...] = ()  # values of `precision=` that ask for it
+
+
+_LOSSY: tuple[Level, ...] = ("balanced", "aggressive")
+
+ROWS = (
+    Row(engine="onnxruntime", precision="fp32", exactness="reassociates", asked_by=("fp32",)),
+    Row(engine="openvino", precision="fp32", exactness="reassociates", asked_by=("fp32",)),
+    Row(engine="openvino", precision="int8-static", exactness="lossy", levels=_LOSSY, asked_by=("int8",)),
+    Row(
+        engine="openvino",
+        precision="bf16",
+        exactness="lossy",
+        levels=_LOSSY,
+        wants="bf16",
+        asked_by=("bf16", "mixed"),
+    ),
+    Row(
+        engine="openvino",
+        precision="int8-static-bf16",
+        exactness="lossy",
+        levels=_LOSSY,
+        wants="bf16",
+        asked_by=("mixed", "int8"),
+    ),
+    Row(engine="onnxruntime", precision="int8-static", exactness="lossy", levels=_LOSSY, asked_by=("int8",)),
+    Row(engine="onnxruntime", precision="int8-dynamic", exactness="lossy", levels=_LOSSY, asked_by=("int8",)),
+)
+
+
+def candidates(
+    source: Source, machine: Machine, settings: Settings, threads: int, engines: Collection[str]
+) -> tuple[tuple[Recipe, ...], tuple[Trial, ...]]:
+    """Recipes to try, fastest hopes first among equals, and those refused without a try.
+
+    Args:
+        engines: names of the engines that are installed.
+    """
+    recipes, refused = [], []
+    for row in ROWS:
+        if settings.level not in row.levels or (settings.precision and settings.precision not in row.asked_by):
+            continue
+        recipe = Recipe(
+            engine=row.engine,
+            precision=row.precision,
+            profile=RuntimeProfile(threads=threads),
+            passes=_passes(row, machine, settings),
+            exactness=row.exactness,
+        )
+        if reason := _refusal(row, source, machine, settings, engines):
+            refused.append(Trial(recipe=recipe, status="refused", reason=reason))
+        else:
+            recipes.append(recipe)
+    return tuple(recipes), tuple(refused)
+
+
+def _passes(row: Row, machine: Machine, settings: Settings) -> tuple[str, ...]:
+    """The options that make the artefact another one, so that they are part of the recipe's name."""
+    if not row.precision.startswith("int8"):
+        return ()
+    words = [f"only:{op}" for op in settings.op_types_to_quantize] + [f"keep:{k}" for k in settings.force_fp32]
+    if row.precision.startswith("int8-static") and not has_vnni(machine):
+        # Without VNNI, u8×s8 pair sums saturate at 16 bits; 7-bit weights can't overflow.
+        words.append("half-range-weights")
+    return tuple(words)
+
+
+def _refusal(row: Row, source: Source, machine: Machine, settings: Settings, engines: Collection[str]) -> str:
+    if settings.engines and row.engine not in settings.engines:
+        return "not among the engines that were asked for"
+    if row.engine not in engines:
+        return f"{row.engine} is not installed: pip install 'vengine[optimize]'"
+    if row.wants and row.wants not in machine.isa:
+        return f"this CPU has no {row.wants}: it would be emulated and slower"
+    if source.kind == "openvino" and row.engine != "openvino":
+        return "the source is an OpenVINO IR, which only OpenVINO opens"
+    if settings.force_fp32 and row.precision == "bf16":
+        return "OpenVINO's bf16 is a switch for the whole graph: it can't keep single nodes in fp32"
+    return ""
+
+
+def has_vnni(machine: Machine) -> bool:
+    """True when int8 products add up in 32 bits, without saturation on the way."""
+    return "vnni" in machine.isa
+
+
+def required_isa(recipe: Recipe) -> tuple[str, ...]:
+    """Flags without which the variant's answers were never verified (see `Variant.required_isa`)."""
+    flags = []
+    if recipe.precision.startswith("int8") and "half-range-weights" not in recipe.passes:
+        flags.append("vnni")
+    if recipe.precision.endswith("bf16"):
+        flags.append("bf16")
+    return tuple(flags)

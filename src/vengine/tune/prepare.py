@@ -1,0 +1,194 @@
+"""The user's samples, made ready: what is verified, what is calibrated on, and what is timed.
+
+Texts are tokenised once here. Verification runs them in batches of similar length; the `workload` load draws texts by
+length quantiles and hands them over as they would arrive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vengine.digests import digest_json
+from vengine.errors import DataError
+from vengine.sources import example_feeds
+from vengine.text import Encoding, Tokenizer, batches, feeds
+from vengine.tune.race import Load
+from vengine.types import Recipe, Sample, Settings, Source, Workload
+from vengine.verify.arrange import Index, texts_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Feeds = dict[str, np.ndarray]
+
+WORKLOAD = Load(name="workload")
+ARRIVING = 32  # the most texts that wait together when throughput is the objective
+_DRAWN = {"latency": 24, "throughput": 128, "memory": 24}
+_BATCH_TOKENS = 1024  # verification and the default cut of a list
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A workload that can be run."""
+
+    source: Source
+    workload: Workload
+    samples: tuple[Sample, ...]  # those that are verified
+    tokenizer: Tokenizer | None
+    encodings: tuple[Encoding, ...]  # of the texts to run, each once
+    texts: tuple[Any, ...]
+    index: Index | None
+    drawn: tuple[int, ...]  # places in `encodings` that the workload load runs, in arrival order
+    seed: int = 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(spec.name for spec in self.source.inputs)
+
+    def calls(self, places: Sequence[int]) -> Feeds:
+        """One padded call with these texts, in this order."""
+        assert self.tokenizer is not None
+        return feeds([self.encodings[i] for i in places], self.names, self.tokenizer.pad_id)
+
+    def verification(self) -> list[tuple[list[int], Feeds]]:
+        """Every text or sample once, in calls of similar length: (places, feeds)."""
+        if self.tokenizer is None:
+            return [([i], _tensors([s])) for i, s in enumerate(self.samples)]
+        groups = batches([e.length for e in self.encodings], _BATCH_TOKENS)
+        return [(group, self.calls(group)) for group in groups]
+
+    def calibration(self, count: int) -> list[Feeds]:
+        """Up to `count` single calls, spread evenly over the lengths."""
+        if self.tokenizer is None:
+            return [_tensors([s]) for s in self.samples[:count]]
+        return [self.calls([i]) for i in _spread([e.length for e in self.encodings], count)]
+
+    def feeds(self, load: Load, recipe: Recipe | None) -> list[Feeds]:
+        """The load as calls. `recipe` None is the original, which gets what arrives as it arrives."""
+        if load.batch:
+            length = load.length if self.tokenizer is not None else 1
+            return [example_feeds(self.source, load.batch, length, seed=self.seed)]
+        if self.tokenizer is None:
+            return [_tensors([self.samples[i]]) for i in self.drawn]
+        if self.workload.objective != "throughput":
+            return [self.calls([i]) for i in self.drawn]
+        if recipe is None:
+            return [self.calls(self.drawn[i : i + ARRIVING]) for i in range(0, len(self.drawn), ARRIVING)]
+        cut = recipe.profile.chunk_tokens or _BATCH_TOKENS
+        groups = batches([self.encodings[i].length for i in self.drawn], cut)
+        return [self.calls([self.drawn[i] for i in group]) for group in groups]
+
+    def grid(self) -> tuple[Load, ...]:
+        """The (batch, length) cells of the table, from what the model and the workload allow."""
+        if self.tokenizer is None:
+            free = all(isinstance(spec.shape[0], str) for spec in self.source.inputs if spec.shape)
+            return tuple(_cell(b, 1) for b in ((1, 8) if free else (1,)))
+        longest = min(self.source.max_tokens or 512, max(256, max(self.workload.lengths, default=0)))
+        lengths = sorted({n for n in (16, 64, 128, 256, 512) if n <= longest} or {longest})
+        return (*(_cell(1, n) for n in lengths), *(_cell(8, n) for n in lengths if n <= 256))
+
+
+def prepare(source: Source, workload: Workload, settings: Settings) -> Prepared:
+    """Tokenise, choose what is verified and what is timed.
+
+    Raises:
+        DataError: the samples don't fit the model: texts for a tensor model, or the other way round.
+    """
+    samples = _chosen(workload.samples, settings.verify_samples)
+    texts: list[Any] = []
+    index = tokenizer = None
+    encodings: list[Encoding] = []
+    if source.task == "tensor":
+        _check_tensors(source, samples)
+        lengths = [1] * len(samples)
+    else:
+        if any(s.tensors for s in samples):
+            raise DataError("the model reads texts and the data holds tensors", where=workload.origin)
+        assert source.tokenizer is not None
+        tokenizer = Tokenizer.from_file(Path(source.tokenizer), source.max_tokens)
+        texts, index = texts_of(samples, source.task)
+        encodings = tokenizer.encode(texts)
+        lengths = [e.length for e in encodings]
+    arriving = workload.lengths or tuple(lengths)
+    return Prepared(
+        source=source,
+        workload=replace(workload, lengths=arriving),
+        samples=samples,
+        tokenizer=tokenizer,
+        encodings=tuple(encodings),
+        texts=tuple(texts),
+        index=index,
+        drawn=_drawn(lengths, arriving, _DRAWN[workload.objective], settings.seed),
+        seed=settings.seed,
+    )
+
+
+def synthetic(source: Source, settings: Settings) -> Workload:
+    """Samples for a tensor model when the user brings none: noise, and said to be noise."""
+    count = min(32, settings.verify_samples)
+    samples = []
+    for i in range(count):
+        made = example_feeds(source, 1, 1, seed=settings.seed + i)
+        samples.append(Sample(tensors={name: value[0] for name, value in made.items()}))
+    return Workload(
+        samples=tuple(samples), origin="synthetic noise", synthetic=True, digest=digest_json([source.digest, count])
+    )
+
+
+def _cell(batch: int, length: int) -> Load:
+    return Load(name=f"{batch}x{length}", batch=batch, length=length)
+
+
+def _chosen(samples: tuple[Sample, ...], most: int) -> tuple[Sample, ...]:
+    """Evenly spaced over the file, so that sorted files keep all their classes."""
+    if len(samples) <= most:
+        return samples
+    return tuple(samples[i * len(samples) // most] for i in range(most))
+
+
+def _spread(lengths: Sequence[int], count: int) -> list[int]:
+    """Places of `count` items, evenly spaced in the order of length."""
+    order = sorted(range(len(lengths)), key=lambda i: (lengths[i], i))
+    if len(order) <= count:
+        return order
+    return [order[(2 * i + 1) * len(order) // (2 * count)] for i in range(count)]
+
+
+def _drawn(lengths: Sequence[int], arriving: Sequence[int], count: int, seed: int) -> tuple[int, ...]:
+    """Places whose lengths follow the arriving lengths' quantiles, shuffled into an arrival order."""
+    import random
+
+    wanted = sorted(arriving)
+    order = sorted(range(len(lengths)), key=lambda i: (lengths[i], i))
+    places = []
+    for i in range(count):
+        want = wanted[(2 * i + 1) * len(wanted) // (2 * count)]
+        places.append(min(order, key=lambda place: (abs(lengths[place] - want), (place * 2654435761) % 1000)))
+    random.Random(seed).shuffle(places)
+    return tuple(places)
+
+
+def _tensors(samples: Sequence[Sample]) -> Feeds:
+    import numpy as np
+
+    assert all(s.tensors for s in samples)
+    return {name: np.stack([np.asarray(s.tensors[name]) for s in samples if s.tensors]) for name in samples[0].tensors or {}}
+
+
+def _check_tensors(source: Source, samples: Sequence[Sample]) -> None:
+    wanted = {spec.name for spec in source.inputs}
+    for i, sample in enumerate(samples):
+        if sample.tensors is None:
+            raise DataError(
+                "the model reads tensors and the data holds texts",
+                where=f"sample {i + 1}",
+                next_step=f"give --data FILE.npz with the arrays {', '.join(sorted(wanted))}, or a directory of images",
+            )
+        if set(sample.tensors) != wanted:
+            raise DataError(
+                f"the sample has {', '.join(sorted(sample.tensors))}, the model wants {', '.join(sorted(wanted))}",
+                where=f"sample {i + 1}",
+            )

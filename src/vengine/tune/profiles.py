@@ -1,0 +1,33 @@
+"""How the best artefacts may be driven otherwise: threads, streams, chunk size, spinning, arena.
+
+These are search points like any other recipe: built (the artefact is the same), verified and timed. Rules of thumb
+from elsewhere, such as "threads = 1.5 × physical cores", are rows here that must win their race.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from vengine.types import Level, Machine, Recipe, RuntimeProfile
+
+_CHUNKS: dict[Level, tuple[int, ...]] = {"safe": (512,), "balanced": (512, 1024), "aggressive": (256, 512, 1024, 2048)}
+
+
+def profiles(best: Recipe, machine: Machine, level: Level, threads_fixed: bool) -> tuple[Recipe, ...]:
+    """Other ways to drive the best recipe, the most promising first."""
+    return tuple(replace(best, profile=p) for p in _profiles(best, machine, level, threads_fixed))
+
+
+def _profiles(best: Recipe, machine: Machine, level: Level, threads_fixed: bool) -> Sequence[RuntimeProfile]:
+    base = best.profile
+    rows: list[RuntimeProfile] = []
+    if best.engine == "openvino" and base.threads > 1:
+        rows += [replace(base, streams=base.threads, chunk_tokens=chunk) for chunk in _CHUNKS[level]]
+    if best.engine == "onnxruntime":
+        rows += [replace(base, chunk_tokens=chunk) for chunk in _CHUNKS[level]]
+        rows += [replace(base, spinning=False), replace(base, arena=False)]
+    more = round(1.5 * machine.physical_cores)
+    if not threads_fixed and more != base.threads and level != "safe":
+        rows.append(replace(base, threads=more))
+    return rows

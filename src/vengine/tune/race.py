@@ -1,0 +1,123 @@
+"""The race: the same work, by turns, until the intervals are narrow or the time is up.
+
+Every contender lives in a process of its own and is stopped (SIGSTOP) while another one runs, so that no spinning
+thread pool steals cycles. One round = each contender does each load once, in an order drawn anew each round; a round's
+times belong together, so ratios are taken pair by pair and survive a machine whose speed drifts.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from vengine.types import Cell, Interval
+from vengine.verify.statistics import ratio_interval
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from vengine.engines.process import WorkerSession
+
+    Feeds = list[dict[str, np.ndarray]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """One piece of work. `batch` and `length` are 0 for a mix."""
+
+    name: str  # "8x256" or "workload"
+    batch: int = 0
+    length: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contender:
+    """A loaded variant in its process, and how it wants a load cut into calls."""
+
+    name: str  # a digest, or "original"
+    worker: WorkerSession
+    feeds: Callable[[Load], Feeds]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Times:
+    """Milliseconds: contender → load → one figure a round, rounds aligned over the contenders."""
+
+    ms: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+
+    def ratio(self, load: str, *, of: str, to: str) -> Interval:
+        """How many times faster `of` is than `to` on this load (> 1 is faster)."""
+        return ratio_interval(self.ms[to][load], self.ms[of][load])
+
+    def cells(self, name: str, loads: Sequence[Load]) -> tuple[Cell, ...]:
+        """The contender's row of the (batch, length) table."""
+        row = self.ms.get(name, {})
+        return tuple(
+            Cell(batch=x.batch, length=x.length, ms=median(row[x.name]), calls=len(row[x.name]))
+            for x in loads
+            if x.batch and row.get(x.name)
+        )
+
+
+def race(
+    contenders: Sequence[Contender],
+    loads: Sequence[Load],
+    *,
+    rounds: tuple[int, int],
+    seconds: float,
+    seed: int,
+    tell: Callable[[dict[str, object]], None] = lambda _: None,
+) -> Times:
+    """Interleaved timing.
+
+    Args:
+        rounds: at least and at most so many. The least is done even when the time is up.
+        seconds: the time box.
+
+    Raises:
+        WorkerError: a contender died or hung; its name is in the message's `where`.
+    """
+    order, deadline = random.Random(seed), time.monotonic() + seconds
+    times = Times(ms={c.name: {load.name: [] for load in loads} for c in contenders})
+    feeds = {(c.name, load.name): c.feeds(load) for c in contenders for load in loads}
+    _warm_up(contenders, loads, feeds)
+    for done in range(rounds[1]):
+        left = deadline - time.monotonic()
+        if done >= rounds[0] and left <= 0:
+            break
+        tell({"event": "race", "round": done + 1, "seconds_left": max(left, 0.0)})
+        for load in loads:
+            for contender in order.sample(list(contenders), len(contenders)):
+                ms = _turn(contender, feeds[contender.name, load.name])
+                times.ms[contender.name][load.name].append(ms)
+    return times
+
+
+def _warm_up(contenders: Sequence[Contender], loads: Sequence[Load], feeds: Mapping[tuple[str, str], Feeds]) -> None:
+    """Each shape twice, uncounted: engines compile and allocate on the first call of a shape."""
+    for contender in contenders:
+        contender.worker.resume()
+        for load in loads:
+            contender.worker.time(feeds[contender.name, load.name], repeats=2)
+        contender.worker.pause()
+
+
+def _turn(contender: Contender, feeds: Feeds) -> float:
+    """One counted pass behind one uncounted, which brings code and weights back into the caches."""
+    contender.worker.resume()
+    first, *counted = contender.worker.time(feeds, repeats=2)
+    if first < _SHORT_MS:
+        counted = contender.worker.time(feeds, repeats=max(3, int(_SHORT_MS / max(first, 0.05))))
+    contender.worker.pause()
+    return sorted(counted)[len(counted) // 2]
+
+
+_SHORT_MS = 20.0  # a shorter load is repeated within its turn, and the median of the repeats counts
+
+
+def median(ms: Sequence[float]) -> Interval:
+    """The median with its bootstrap interval, in the unit of the values."""
+    return ratio_interval(ms, [1.0] * len(ms))

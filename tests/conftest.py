@@ -1,0 +1,30 @@
+"""What all tests share: the quick ones run first, and property tests behave the same everywhere."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).parent
+# Folder → when it runs. Within one tier the order stays random. What isn't named runs between.
+TIERS = {"house": 0, "verify": 1, "report": 1, "cli": 2, "bundle": 3, "sources": 5, "graph": 6, "tune": 7, "api": 8}
+OTHERS = 4
+
+settings.register_profile("vengine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", parent=settings.get_profile("vengine"), derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "vengine")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Stable sort: quick folders first, tests with a real model last, so that a mistake shows in seconds."""
+    items.sort(key=_tier)
+
+
+def _tier(item: pytest.Item) -> int:
+    parts = item.path.relative_to(ROOT).parts
+    slow = 10 if item.get_closest_marker("model") else 0
+    return slow + (TIERS.get(parts[0], OTHERS) if len(parts) > 1 else 0)

@@ -1,0 +1,134 @@
+"""What the documents show works: Python runs or parses, verbs and options exist, links lead somewhere."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+import pytest
+
+from vengine.cli.main import VERBS, cli
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(p for p in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.md")])
+FENCE = re.compile(r"^(?P<mark><!-- run -->\n)?```(?P<lang>\w+)[^\n]*\n(?P<code>.*?)^```", re.M | re.S)
+LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)[^)]*\)")
+
+
+class Block(NamedTuple):
+    """One fenced block of a page."""
+
+    page: str
+    line: int
+    lang: str
+    code: str
+    runs: bool
+
+
+def blocks(*langs: str) -> list[Block]:
+    """All blocks of the pages in one of the languages."""
+    found = []
+    for page in PAGES:
+        text = page.read_text()
+        for m in FENCE.finditer(text):
+            line = text[: m.start()].count("\n") + 1
+            found.append(Block(str(page.relative_to(ROOT)), line, m["lang"], m["code"], bool(m["mark"])))
+    return [b for b in found if b.lang in langs]
+
+
+def where(block: Block) -> str:
+    """A block's place, for test ids."""
+    return f"{block.page}:{block.line}"
+
+
+@pytest.mark.parametrize("block", blocks("python"), ids=where)
+def test_python_parses_and_runs_where_marked(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = ast.parse(block.code)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "vengine":
+            import vengine
+
+            assert {a.name for a in node.names} <= set(vengine.__all__)
+    if block.runs:
+        monkeypatch.chdir(tmp_path)
+        exec(compile(tree, where(block), "exec"), {"__name__": "readme"})
+
+
+def shell_faults(code: str) -> list[str]:
+    """What is wrong with the lines of a shell block that call `vengine` or `make`."""
+    faults = []
+    lines = code.replace("\\\n", " ").splitlines()
+    for words in (shlex.split(line.removeprefix("$ "), comments=True) for line in lines if line.strip()):
+        if words[:1] == ["vengine"]:
+            faults += command_faults(words[1:])
+        elif words[:1] == ["make"]:
+            faults += [f"make has no target {w}" for w in words[1:] if "=" not in w and not is_target(w)]
+    return faults
+
+
+def command_faults(words: list[str]) -> list[str]:
+    """Verbs and options that the command line doesn't have."""
+    verb = words[0] if words else ""
+    if verb.startswith("-"):
+        return [] if verb in ("--help", "-h", "--version") else [f"vengine has no option {verb}"]
+    if verb not in VERBS:
+        return [f"vengine has no verb {verb!r}"]
+    command = cli.get_command(click.Context(cli), verb)
+    assert command is not None
+    known = {o for p in command.params for o in (*p.opts, *p.secondary_opts)} | {"--help", "-h"}
+    return [
+        f"vengine {verb} has no option {w}" for w in words[1:] if w.startswith("--") and w.split("=")[0] not in known
+    ]
+
+
+def is_target(name: str) -> bool:
+    """Whether the Makefile has this target, a pattern (`bench-%`) included."""
+    targets = re.findall(r"^([\w%-]+):", (ROOT / "Makefile").read_text(), re.M)
+    return any(re.fullmatch(t.replace("%", r"[\w-]+"), name) for t in targets)
+
+
+@pytest.mark.parametrize("block", blocks("sh", "bash", "console"), ids=where)
+def test_shell_lines_name_verbs_and_options_that_exist(block: Block) -> None:
+    assert shell_faults(block.code) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "faults"),
+    [
+        ("vengine doctor", 0),
+        ("vengine optimise x", 1),
+        ("vengine optimize x --dta f", 1),
+        ("vengine optimize x --data f \\\n  --tme 3m", 1),
+        ("vengine bench a b --shape 8x256  # comment --nope", 0),
+        ("make quickstart", 0),
+        ("make bench-optimize", 0),
+        ("make quikstart", 1),
+        ("pip install vengine", 0),
+    ],
+)
+def test_the_check_of_shell_lines_refuses_what_it_must(code: str, faults: int) -> None:
+    assert len(shell_faults(code)) == faults
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    targets = [t for t in LINK.findall(page.read_text()) if not re.match(r"\w+:", t)]
+    assert [t for t in targets if not (page.parent / t).exists()] == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "README.zh-CN.md"])
+def test_the_readme_lists_every_folder_of_the_package(page: str) -> None:
+    text = (ROOT / page).read_text()
+    folders = [p.name for p in (ROOT / "src" / "vengine").iterdir() if p.is_dir() and (p / "__init__.py").exists()]
+    assert [f for f in folders if not re.search(rf"^\s*{f}/", text, re.M)] == []
+
+
+def test_both_readmes_show_the_same_commands() -> None:
+    def commands(page: str) -> list[str]:
+        return [b.code for b in blocks("sh", "python") if b.page == page]
+
+    assert commands("README.md") == commands("README.zh-CN.md")
