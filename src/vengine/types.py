@@ -266,5 +266,5 @@ class Settings:
     keep_io_types: bool = True
     op_types_to_quantize: tuple[str, ...] = ()  # () = all that the quantiser knows
     force_fp32: tuple[str, ...] = ()  # op types or node names that stay in fp32
-    verify_samples: int = 600  # at most so many samples are compared with the original
+    verify_samples: int = 3000  # at most so many samples are compared with the original, fewer if that takes too long
     calibration_samples: int = 128

@@ -110,9 +110,7 @@ def check_tokenizer(bundle: Bundle, inputs: Arrays) -> None:
         )
 
 
-def _prove(
-    bundle: Bundle, variant: BundledVariant, inputs: Arrays, threads: int | None, machine: Machine
-) -> Checked:
+def _prove(bundle: Bundle, variant: BundledVariant, inputs: Arrays, threads: int | None, machine: Machine) -> Checked:
     from vengine.engines.process import WorkerSession
 
     recipe = variant.recipe
@@ -136,9 +134,7 @@ def _prove(
 
 
 def _conclude(bundle: Bundle, machine: Machine, checked: tuple[Checked, ...]) -> Verification:
-    excluded = {
-        c.variant.digest: Exclusion(status=c.status, reason=c.reason) for c in checked if c.status != "ok"
-    }
+    excluded = {c.variant.digest: Exclusion(status=c.status, reason=c.reason) for c in checked if c.status != "ok"}
     try:
         plan = plan_without(bundle.manifest.content, excluded)
     except NoVariantForThisCpu as error:

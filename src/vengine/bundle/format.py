@@ -152,14 +152,15 @@ class Evidence:
 class Manifest:
     """Everything that a bundle says about itself."""
 
-    name: str
+    name: str  # what files are called; the digest is the identity
+    digest: str  # of the canonical JSON of `content`, as it was written
     content: Content
     evidence: Evidence
 
-    @property
-    def digest(self) -> str:
-        """The bundle's name: digest of the canonical JSON of `content`."""
-        return digest_json(self.content)
+    @classmethod
+    def of(cls, name: str, content: Content, evidence: Evidence) -> Manifest:
+        """A new manifest; its digest follows from its content."""
+        return cls(name=name, digest=digest_json(content), content=content, evidence=evidence)
 
     @property
     def entries(self) -> tuple[FileEntry, ...]:
@@ -197,7 +198,7 @@ def manifest_bytes(manifest: Manifest) -> bytes:
     document = {
         "format": FORMAT,
         "name": manifest.name,
-        "digest": digest_json(content),
+        "digest": manifest.digest,
         "evidence_digest": digest_json(evidence),
         "content": content,
         "evidence": evidence,
@@ -246,6 +247,7 @@ def _read(document: Mapping[str, Any], where: str) -> Manifest:
             raise _damaged(f"{half} is not what {key} says", where)
     manifest = Manifest(
         name=document["name"],
+        digest=document["digest"],
         content=from_json(Content, document["content"]),
         evidence=from_json(Evidence, document["evidence"]),
     )

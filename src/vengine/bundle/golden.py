@@ -11,7 +11,7 @@ import io
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from vengine.bundle.format import Tolerance
 from vengine.errors import BundleError
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     Arrays = Mapping[str, np.ndarray]
 
+Side = Literal["left", "right"]
 MAX_GOLDEN_BYTES = 256 << 20
 _MAX_ARRAYS = 256
 
@@ -87,7 +88,7 @@ def tolerances_for(precision: str) -> tuple[Tolerance, Tolerance]:
 
 
 def text_golden(
-    tokenizer: Path, *, names: Sequence[str], pad_id: int, max_tokens: int | None, side: str = "right", pairs: bool
+    tokenizer: Path, *, names: Sequence[str], pad_id: int, max_tokens: int | None, side: Side = "right", pairs: bool
 ) -> tuple[tuple[tuple[str, ...], ...], dict[str, np.ndarray]]:
     """The golden texts of a text model, and the inputs ([texts, longest], int64) that they tokenise to."""
     texts = GOLDEN_PAIRS if pairs else tuple((text,) for text in GOLDEN_TEXTS)
@@ -101,7 +102,7 @@ def tokenised(
     names: Sequence[str],
     pad_id: int,
     max_tokens: int | None,
-    side: str,
+    side: Side,
 ) -> dict[str, np.ndarray]:
     """Tokenise golden texts the way a runner does."""
     from vengine.text import Tokenizer, feeds
@@ -147,7 +148,7 @@ def _distance(want: np.ndarray, got: np.ndarray) -> Distance:
 
 
 def arrays_to_bytes(arrays: Arrays) -> bytes:
-    """Write named arrays as .npz bytes: names sorted, nothing compressed, no dates, so equal arrays give equal bytes."""
+    """Write named arrays as .npz bytes: names sorted, nothing compressed, no dates. Equal arrays give equal bytes."""
     import numpy as np
 
     buffer = io.BytesIO()

@@ -201,7 +201,7 @@ def judge(bundle: Bundle, variant: BundledVariant, outputs: Outputs, machine: Ma
     return apart, f"its golden outputs disagree on this machine: {measured}"
 
 
-def runner_of(bundle: Bundle, session: PlannedSession) -> TextRunner:
+def runner_of(bundle: Bundle, session: Session) -> TextRunner:
     """A runner for texts around a loaded session.
 
     Raises:

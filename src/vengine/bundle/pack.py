@@ -124,7 +124,9 @@ def _cached(cache: Path, data: bytes, path: Path) -> Path:
         cache.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BundleError(
-            f"the folder to unpack into can't be made: {error.strerror}", where=str(cache), next_step="set XDG_CACHE_HOME"
+            f"the folder to unpack into can't be made: {error.strerror}",
+            where=str(cache),
+            next_step="set XDG_CACHE_HOME",
         ) from error
     return cache / hashlib.sha256(data).hexdigest()
 
@@ -163,4 +165,3 @@ def _damaged(what: str, path: Path) -> BundleError:
 def default_pack_path(folder: Path) -> Path:
     """Where a bundle's one-file form goes by default: beside it, `NAME.vengine.pack`."""
     return folder.with_name(folder.name + ".pack")
-

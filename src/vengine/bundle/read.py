@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     Arrays = dict[str, np.ndarray]
 
+
 @dataclass(frozen=True, kw_only=True)
 class Bundle:
     """An opened bundle: its manifest is read and sound, and its files are all there."""

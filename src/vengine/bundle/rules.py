@@ -118,7 +118,7 @@ def _check_golden(golden: GoldenFacts, content: Content) -> None:
 
 
 def _check_evidence(evidence: Evidence) -> None:
-    versions = evidence.machine.versions
+    versions: object = evidence.machine.versions
     plain = isinstance(versions, dict) and all(isinstance(v, str) for v in versions.values())
     _require(plain, "the machine's versions are not texts")
 

@@ -1,7 +1,7 @@
 """Writing a bundle: all of it or nothing, and the same parts always give the same name.
 
-    draft = prepare(parts)                # reads and names every file; draft.digest is the bundle's name
-    write_bundle(target, draft, report=…) # copies, checks, swaps into place
+`prepare(parts)` reads and names every file; its digest is the bundle's name, so a report may quote it.
+`write_bundle(target, draft, report=…)` copies, checks and swaps into place.
 """
 
 from __future__ import annotations
@@ -86,11 +86,8 @@ def prepare(parts: Parts) -> Draft:
     variants = tuple(_bundled(variant, sources) for variant in parts.variants)
     golden = _golden(parts, sources)
     tokenizer = _tokenizer(parts.source, sources)
-    manifest = Manifest(
-        name=parts.source.name,
-        content=_content(parts, variants, tokenizer),
-        evidence=_evidence(parts, golden),
-    )
+    content = _content(parts, variants, tokenizer)
+    manifest = Manifest.of(parts.source.name, content, _evidence(parts, golden))
     manifest_bytes(manifest)
     return Draft(manifest=manifest, sources=sources)
 
@@ -297,4 +294,3 @@ def _copy(source: Path, path: Path) -> str:
             sha.update(block)
             write.write(block)
     return sha.hexdigest()
-

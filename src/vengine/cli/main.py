@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib import import_module
 from types import FrameType
@@ -80,12 +81,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     output.prepare_streams()
     signal.signal(signal.SIGTERM, _stop)
     try:
-        code = cli.main(args=words, prog_name="vengine", standalone_mode=False) or 0
+        # Not `cli.main`: that one ends the process in silence at any EPIPE, a worker's pipe included.
+        with cli.make_context("vengine", words) as context:
+            code = cli.invoke(context) or 0
         sys.stdout.flush()
     except BaseException as error:
         fault = faults.explain(error)
-        if debug:
-            raise
+        if debug and not fault.quiet:
+            traceback.print_exception(error)
         faults.report(fault, as_json="--json" in words)
         code = fault.exit_code
     sys.exit(code if isinstance(code, int) else 0)

@@ -6,6 +6,7 @@ import dataclasses
 import re
 import sys
 import typing
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from vengine.errors import UsageError
 from vengine.types import Budget, Level, Objective, Settings, Task, Workload
 
 _FILE = click.Path(path_type=Path)
-_EXIT = {"pass": 0, "fail": 3, "undecided": 4}
 _MAX_DROP = params.default(Budget, "max_drop")
 
 
@@ -144,12 +144,13 @@ def command(source: str, as_json: bool, **options: Any) -> int:
     SOURCE is a Hugging Face directory, hf:org/name@revision, pypi:NAME==VERSION, an .onnx file,
     or an OpenVINO .xml. The original ships unless a variant is faster, right and within the limits.
     """
+    _refuse_conflicts(options)
+    out = options.pop("out") or _default_out(source)
+    resume = not options.pop("fresh")
+
     from vengine.api.optimize import optimize
     from vengine.report import line, terminal
 
-    out = options.pop("out") or _default_out(source)
-    resume = not options.pop("fresh")
-    _refuse_conflicts(options)
     budget, settings = (config(**_taken(options, config)) for config in (Budget, Settings))
     # Progress goes to standard error, so that `vengine optimize … > report.txt` holds the report alone.
     with terminal.progress_for(sys.stderr) as progress:
@@ -161,7 +162,14 @@ def command(source: str, as_json: bool, **options: Any) -> int:
     terminal.side_by_side(report, console)
     if as_json:
         output.json_line(line.summary(report))
-    return 0 if report["met"] else _EXIT[report["outcome"]]
+    return exit_code(report)
+
+
+def exit_code(report: Mapping[str, Any]) -> int:
+    """0 target met, 3 a promise failed, 4 undecided. A report that contradicts itself counts as missed."""
+    if report["outcome"] == "undecided":
+        return 4
+    return 0 if report["met"] and report["outcome"] == "pass" else 3
 
 
 def _taken(options: dict[str, Any], config: type) -> dict[str, Any]:

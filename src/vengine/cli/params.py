@@ -14,7 +14,7 @@ _BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _NUMBER = r"\d+(?:\.\d+)?|\.\d+"
 
 
-class Duration(click.ParamType):
+class Duration(click.ParamType[float]):
     """`90s`, `5m`, `1.5h`, `1h30m`, `90` → seconds (float), above zero, at most a week."""
 
     name = "duration"
@@ -33,7 +33,7 @@ class Duration(click.ParamType):
         return seconds
 
 
-class Fraction(click.ParamType):
+class Fraction(click.ParamType[float]):
     """`1%` or `0.01` → 0.01, from 0 up to but not including 1."""
 
     name = "percent"
@@ -53,7 +53,7 @@ class Fraction(click.ParamType):
         return share
 
 
-class Size(click.ParamType):
+class Size(click.ParamType[int]):
     """`2G`, `512M`, `1.5GiB`, `1000000` → bytes (int). Units are powers of 1024."""
 
     name = "size"
@@ -71,7 +71,7 @@ class Size(click.ParamType):
         return size
 
 
-class Shape(click.ParamType):
+class Shape(click.ParamType[tuple[int, int]]):
     """`8x256` → (8, 256): batch × length in tokens."""
 
     name = "BATCHxLENGTH"
@@ -90,7 +90,7 @@ class Shape(click.ParamType):
         return batch, length
 
 
-class Names(click.ParamType):
+class Names(click.ParamType[tuple[str, ...]]):
     """`openvino,onnxruntime` → ("openvino", "onnxruntime")."""
 
     name = "names"
@@ -114,4 +114,7 @@ def default(config: type, field: str) -> Any:
 
 as_json = click.option(
     "--json", "as_json", is_flag=True, help="One JSON line on standard output; people's text goes to standard error."
+)
+threads = click.option(
+    "--threads", type=click.IntRange(1, 1024), default=None, help="For every variant.  [default: as measured]"
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -28,17 +29,29 @@ _LINE_LIMIT = 100_000  # characters; the same bound as for a sample of --data
     type=click.Path(path_type=Path),
     help="An .npz file with one array an input, for models without a tokenizer.",
 )
+@click.option("--variant", help="Ask only this one: the start of its digest, or 'ENGINE PRECISION'.")
+@params.threads
 @params.as_json
-def command(bundle: Path, texts: tuple[str, ...], pairs: tuple[str, ...], tensors: Path | None, as_json: bool) -> int:
+def command(
+    bundle: Path,
+    texts: tuple[str, ...],
+    pairs: tuple[str, ...],
+    tensors: Path | None,
+    variant: str | None,
+    threads: int | None,
+    as_json: bool,
+) -> int:
     """Run texts or tensors through BUNDLE and show the answers."""
-    from vengine.api.run import run
-    from vengine.cli import show
-
     if bool(texts) == (tensors is not None):
         raise UsageError(
             "give --text (one or more) or --tensors FILE", where="vengine run", next_step="vengine run --help"
         )
-    result = run(bundle, _read_texts(texts, pairs), tensors=tensors)
+    asked = _read_texts(texts, pairs)  # first: what is wrong with it shows before anything is loaded
+
+    from vengine.api.run import run
+    from vengine.cli import show
+
+    result = run(bundle, asked, tensors=tensors, variant=variant, threads=threads)
     show.answers(result, output.console(as_json))
     if as_json:
         output.json_line(result)
@@ -61,12 +74,15 @@ def _read_texts(texts: tuple[str, ...], pairs: tuple[str, ...]) -> list[str | tu
             raise DataError(
                 "a text is not valid UTF-8", where=f"argument {number}", next_step="check the terminal's encoding"
             )
-    return list(zip(texts, pairs, strict=True)) if pairs else list(texts)
+    if pairs:
+        return [(text, pair) for text, pair in zip(texts, pairs, strict=True)]
+    return list(texts)
 
 
 def _read_lines(*, with_pairs: bool) -> list[str | tuple[str, str]]:
     lines: list[str | tuple[str, str]] = []
-    for number, raw in enumerate(click.get_binary_stream("stdin"), start=1):
+    stream = () if sys.stdin is None else sys.stdin.buffer  # None: started with standard input closed
+    for number, raw in enumerate(stream, start=1):
         where = f"standard input, line {number}"
         try:
             line = raw.decode("utf-8").rstrip("\r\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from vengine.report.wording import clean, interval, milliseconds, score, size, times_range
+from vengine.report.wording import MISSING, clean, interval, milliseconds, score, size, times_range
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from vengine.types import Source, TensorSpec
 
 _VALUES = 6  # numbers of a vector that fit a line
+_LABELS = 3  # best classes of a classifier
 _MARK = {True: "[green]✓[/]", False: "[red]✗[/]"}
 
 
@@ -62,24 +63,44 @@ def doctor(result: Mapping[str, Any], console: Console) -> None:
 
 
 def verification(result: Mapping[str, Any], console: Console) -> None:
-    """Each check of a bundle, each variant on this machine, and what will serve."""
-    checks = [(_MARK[bool(c["ok"])], clean(c["what"]), clean(c.get("detail", ""))) for c in result["checks"]]
-    _table(("", "checked", ""), checks, console)
+    """Each variant on this machine, what answers which calls, and the verdict."""
+    _facts([("bundle", result["bundle"]), ("digest", result["digest"]), ("cpu", result["machine"]["cpu"])], console)
     console.print()
-    console.print("[bold green]✓ sound on this machine[/]" if result["ok"] else "[bold red]✗ not sound on this machine[/]")
+    rows = [
+        (
+            _MARK[v["status"] == "ok"],
+            f"{v['engine']} {v['precision']}{' (fallback)' if v['fallback'] else ''}",
+            _calls(v["digest"], result["plan"]),
+            MISSING if v["cosine"] is None else score(v["cosine"]),
+            milliseconds(v["ms"]),
+            v["reason"],
+        )
+        for v in result["variants"]
+    ]
+    _table(("", "variant", "answers calls of", "cosine to golden", "golden call", ""), rows, console)
+    console.print()
+    sound = "✓ answers as it was built" if not result["fallen_back"] else "✓ right, but fallen back to another variant"
+    verdict = sound if result["ok"] else "✗ no proved variant answers every call on this machine"
+    console.print(verdict, style="bold green" if result["ok"] else "bold red", markup=False)
+    if result["reason"]:
+        console.print(f"  {clean(result['reason'])}", markup=False)
 
 
 def answers(result: Mapping[str, Any], console: Console) -> None:
-    """One block a text: the text, then each output (or the label with its probability)."""
-    for answer in result["answers"]:
-        text = " | ".join(t for t in (answer.get("text"), answer.get("pair")) if t)
-        if text:
-            console.print(f"“{clean(text, 200)}”", style="bold", markup=False)
-        for name, value in answer["outputs"].items():
-            console.print(f"  {clean(name)} {_values(value)}", markup=False)
-        if answer.get("label") is not None:
-            console.print(f"  → {clean(answer['label'])}", markup=False)
-    console.print(f"{milliseconds(result.get('ms'))} in all, by {clean(result.get('digest', ''))}", style="dim", markup=False)
+    """One block a text: the text, then its label, score or the first values of each output; at last, who answered."""
+    texts = result["texts"] or [""] * max((len(rows) for rows in result["outputs"].values()), default=0)
+    for index, text in enumerate(texts):
+        words = text if isinstance(text, str) else " | ".join(text)
+        console.print(f"“{clean(words, 200)}”" if words else f"row {index}", style="bold", markup=False)
+        if result["answers"]:
+            console.print(f"  {_answer(result['answers'][index])}", markup=False)
+            continue
+        for name, rows in result["outputs"].items():
+            console.print(f"  {clean(name)} {_values(rows[index])}", markup=False)
+    by = f"{result['engine']} {result['precision']} {result['variant'][:19]}"
+    console.print(f"{milliseconds(result['ms'])} for all, by {clean(by)}", style="dim", markup=False)
+    for out in result["excluded"]:
+        console.print(f"note: {clean(out['variant'][:19])} can't run here: {clean(out['reason'])}", markup=False)
 
 
 def bench(result: Mapping[str, Any], console: Console) -> None:
@@ -89,7 +110,12 @@ def bench(result: Mapping[str, Any], console: Console) -> None:
     for row in result["rows"]:
         cells = [milliseconds(c["ms"]["value"]) for c in row["cells"]]
         ratios = [times_range(interval(c.get("ratio"), value="value")) for c in row["cells"]]
-        rows.append((clean(row["shape"]), *(f"{ms}  {r}" if i else ms for i, (ms, r) in enumerate(zip(cells, ratios, strict=True)))))
+        rows.append(
+            (
+                clean(row["shape"]),
+                *(f"{ms}  {r}" if i else ms for i, (ms, r) in enumerate(zip(cells, ratios, strict=True))),
+            )
+        )
     _table(("batch x length", *names), rows, console)
 
 
@@ -109,14 +135,33 @@ def _labels(labels: Sequence[str], shown: int = 8) -> str:
     return ", ".join(labels[:shown]) + more
 
 
-def _values(value: Any) -> str:
-    if not isinstance(value, list):
-        return f"{value:.6g}" if isinstance(value, float) else clean(value)
-    flat = value
-    while flat and isinstance(flat[0], list):
-        flat = flat[0]
-    head = " ".join(score(float(v)) for v in flat[:_VALUES])
-    return f"[{head}{' …' if len(flat) > _VALUES else ''}]"
+def _answer(answer: Mapping[str, Any]) -> str:
+    """`label 0.9310, other 0.0420 …`, the score of a scorer, or one label a token."""
+    if "tokens" in answer:
+        return " ".join(clean(token["label"]) for token in answer["tokens"])
+    if "scores" in answer:
+        best = list(answer["scores"].items())[:_LABELS]
+        return ", ".join(f"{clean(label)} {score(share)}" for label, share in best)
+    return score(answer["score"])
+
+
+def _values(row: Any) -> str:
+    import numpy as np
+
+    values = np.asarray(row)
+    shape = "×".join(map(str, values.shape))
+    head = " ".join(score(float(v)) for v in values.reshape(-1)[:_VALUES])
+    return f"[{shape}] {head}{' …' if values.size > _VALUES else ''}"
+
+
+def _calls(digest: str, plan: Sequence[Mapping[str, Any]]) -> str:
+    """`1–512, from 2,049 tokens`: which calls a variant answers here."""
+    ranges = [
+        f"{e['tokens_min']:,}–{e['tokens_max']:,}" if e["tokens_max"] else f"from {e['tokens_min']:,}"
+        for e in plan
+        if e["variant"] == digest
+    ]
+    return f"{', '.join(ranges)} tokens" if ranges else MISSING
 
 
 def _facts(rows: Iterable[tuple[str, str]], console: Console) -> None:

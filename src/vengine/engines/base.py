@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vengine.errors import EngineError, UsageError
-from vengine.types import RuntimeProfile, TensorSpec
+from vengine.types import RuntimeProfile, Task, TensorSpec
 
 Array = npt.NDArray[Any]
 Feeds = Mapping[str, Array]
@@ -77,8 +77,14 @@ class Engine(Protocol):
 
     def availability(self) -> Availability: ...
 
-    def open(self, path: Path, precision: str, profile: RuntimeProfile) -> Session:
+    def open(self, path: Path, precision: str, profile: RuntimeProfile, *, task: Task | None = None) -> Session:
         """Load a model.
+
+        Args:
+            path: the file, or the directory of an untouched model.
+            precision: as in `Recipe`.
+            profile: threads, streams, spinning, arena. Chunks are the caller's: see `planned`.
+            task: how a directory is to be read where the user overrides it; files know their own.
 
         Raises:
             EngineMissing: the runtime isn't installed.
@@ -95,6 +101,7 @@ class Opening:
     path: Path
     precision: str
     profile: RuntimeProfile
+    task: Task | None = None
 
 
 def get_engine(name: str) -> Engine:
@@ -183,6 +190,6 @@ def tokens_of(inputs: Sequence[TensorSpec], feeds: Feeds) -> int:
     for spec in inputs:
         if len(spec.shape) > 1 and isinstance(spec.shape[1], str):
             shape = feeds[spec.name].shape
-            return max(1, shape[0] * shape[1])
+            return max(1, int(shape[0]) * int(shape[1]))
     shape = feeds[inputs[0].name].shape if inputs else ()
-    return max(1, shape[0]) if shape else 1
+    return max(1, int(shape[0])) if shape else 1

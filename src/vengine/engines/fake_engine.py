@@ -29,7 +29,7 @@ import numpy as np
 from vengine.digests import from_json
 from vengine.engines.base import Array, Availability, Feeds, Outputs, Session, arrange, require_file, tokens_of
 from vengine.errors import EngineError
-from vengine.types import RuntimeProfile, TensorSpec
+from vengine.types import RuntimeProfile, Task, TensorSpec
 
 _FREE = ["batch", "length"]
 _INPUTS = [
@@ -38,8 +38,8 @@ _INPUTS = [
 ]
 _OUTPUTS = [{"name": "sentence_embedding", "dtype": "float32", "shape": ["batch", 8]}]
 _KEYS = frozenset(
-    "inputs outputs delay_ms delay_us_per_token scale noise neighbours crash_on crash_with hang_on raise_on nan_on "
-    "print_on allocate_mb precision_run precisions".split()
+    ("inputs", "outputs", "delay_ms", "delay_us_per_token", "scale", "noise", "neighbours", "crash_on", "crash_with")
+    + ("hang_on", "raise_on", "nan_on", "print_on", "allocate_mb", "precision_run", "precisions")
 )
 _MEGABYTE = 1 << 20
 
@@ -52,7 +52,7 @@ class FakeEngine:
     def availability(self) -> Availability:
         return Availability(ok=True, version="1")
 
-    def open(self, path: Path, precision: str, profile: RuntimeProfile) -> Session:
+    def open(self, path: Path, precision: str, profile: RuntimeProfile, *, task: Task | None = None) -> Session:
         require_file(self.name, path)
         behaviour: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         behaviour |= behaviour.get("precisions", {}).get(precision, {})
@@ -129,7 +129,8 @@ def _tokens_and_mask(inputs: Sequence[TensorSpec], arrays: Sequence[Array]) -> t
 
 
 def _vectors(tokens: Array, width: int) -> Array:
-    return np.sin(tokens[..., None] * 0.7 + 1.0 + np.arange(width) * (1.0 + tokens[..., None] % 7))
+    angles = tokens[..., None] * 0.7 + 1.0 + np.arange(width) * (1.0 + tokens[..., None] % 7)
+    return np.asarray(np.sin(angles))
 
 
 def _busy_wait(milliseconds: float) -> None:
@@ -142,6 +143,5 @@ def _busy_wait(milliseconds: float) -> None:
 def _crash(how: str | int) -> None:
     if isinstance(how, int):
         os._exit(how)
-    signal.signal(signal.Signals[how], signal.SIG_DFL) if how != "SIGKILL" else None
     os.kill(os.getpid(), signal.Signals[how])
     time.sleep(3600)

@@ -18,7 +18,7 @@ from vengine.engines.base import (
     require_file,
 )
 from vengine.errors import EngineError, EngineMissing
-from vengine.types import RuntimeProfile, TensorSpec
+from vengine.types import RuntimeProfile, Task, TensorSpec
 
 INSTALL = "pip install onnxruntime"
 PRECISIONS = ("fp32", "int8-dynamic", "int8-static", "reference")
@@ -39,7 +39,7 @@ class OnnxRuntimeEngine:
     def availability(self) -> Availability:
         return package_availability("onnxruntime", INSTALL)
 
-    def open(self, path: Path, precision: str, profile: RuntimeProfile) -> Session:
+    def open(self, path: Path, precision: str, profile: RuntimeProfile, *, task: Task | None = None) -> Session:
         refuse_precision(self.name, precision, PRECISIONS)
         require_file(self.name, path)
         try:
@@ -58,9 +58,7 @@ class OnnxRuntimeEngine:
 def _options(onnxruntime: Any, precision: str, profile: RuntimeProfile) -> Any:
     options = onnxruntime.SessionOptions()
     levels = onnxruntime.GraphOptimizationLevel
-    options.graph_optimization_level = (
-        levels.ORT_DISABLE_ALL if precision == "reference" else levels.ORT_ENABLE_ALL
-    )
+    options.graph_optimization_level = levels.ORT_DISABLE_ALL if precision == "reference" else levels.ORT_ENABLE_ALL
     options.intra_op_num_threads = max(1, profile.threads // max(1, profile.streams))
     options.inter_op_num_threads = 1
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL

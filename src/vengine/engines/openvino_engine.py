@@ -25,7 +25,7 @@ from vengine.engines.base import (
 )
 from vengine.errors import EngineError, EngineMissing
 from vengine.hardware import has_bf16, machine
-from vengine.types import RuntimeProfile, TensorSpec
+from vengine.types import RuntimeProfile, Task, TensorSpec
 
 INSTALL = "pip install 'vengine[openvino]'"
 PRECISIONS = ("fp32", "bf16", "int8-static", "int8-static-bf16")
@@ -41,7 +41,7 @@ class OpenVinoEngine:
     def availability(self) -> Availability:
         return package_availability("openvino", INSTALL)
 
-    def open(self, path: Path, precision: str, profile: RuntimeProfile) -> Session:
+    def open(self, path: Path, precision: str, profile: RuntimeProfile, *, task: Task | None = None) -> Session:
         refuse_precision(self.name, precision, PRECISIONS)
         require_file(self.name, path)
         hint = "bf16" if precision == "bf16" or precision.endswith("-bf16") else "f32"
@@ -161,9 +161,7 @@ class OpenVinoSession:
 
     def _take(self, request: Any) -> Outputs:
         # A copy: the request's own memory is overwritten by its next call.
-        return {
-            name: np.array(request.get_output_tensor(index).data) for index, name in enumerate(self._output_names)
-        }
+        return {name: np.array(request.get_output_tensor(index).data) for index, name in enumerate(self._output_names)}
 
     def close(self) -> None:
         self._requests = []
@@ -179,7 +177,9 @@ def _settle(request: Any) -> None:
 
 def _spec(port: Any) -> TensorSpec:
     shape = tuple(axis.get_length() if axis.is_static else None for axis in port.get_partial_shape())
-    return TensorSpec(name=_name(port), dtype=np.dtype(port.get_element_type().to_dtype()).name, shape=named_axes(shape))
+    return TensorSpec(
+        name=_name(port), dtype=np.dtype(port.get_element_type().to_dtype()).name, shape=named_axes(shape)
+    )
 
 
 def _name(port: Any) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -123,9 +124,7 @@ def _member(session: Session, profile: RuntimeProfile | None, splits: bool) -> _
     if profile is None:
         return _Member(session=session, chunk_tokens=None, streams=1, splits=False)
     cuttable = splits and (profile.chunk_tokens is not None or profile.streams > 1)
-    return _Member(
-        session=session, chunk_tokens=profile.chunk_tokens, streams=max(1, profile.streams), splits=cuttable
-    )
+    return _Member(session=session, chunk_tokens=profile.chunk_tokens, streams=max(1, profile.streams), splits=cuttable)
 
 
 def has_free_batch(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> bool:
@@ -147,7 +146,7 @@ def chunks(batch: int, tokens: int, chunk_tokens: int | None, streams: int = 1) 
     if count <= 1:
         return [slice(0, batch)]
     edges = [batch * index // count for index in range(count + 1)]
-    return [slice(start, end) for start, end in zip(edges[:-1], edges[1:], strict=True)]
+    return [slice(start, end) for start, end in pairwise(edges)]
 
 
 def _cut(feeds: Feeds, cuts: Sequence[slice]) -> list[Feeds]:

@@ -21,12 +21,13 @@ from vengine.engines.base import (
     require_file,
 )
 from vengine.errors import EngineError, EngineMissing
-from vengine.types import RuntimeProfile, TensorSpec
+from vengine.types import RuntimeProfile, Task, TensorSpec
 
 INSTALL = "pip install 'vengine[optimize]'"
 PRECISIONS = ("fp32", "reference")
+
 # Two sizes that share nothing: an axis that is the same in both outputs is fixed.
-_PROBES = ((2, 5), (3, 7))
+_PROBES = ({"batch": 2, "length": 5}, {"batch": 3, "length": 7})
 
 
 class TorchEngine:
@@ -37,7 +38,7 @@ class TorchEngine:
     def availability(self) -> Availability:
         return package_availability("torch", INSTALL)
 
-    def open(self, path: Path, precision: str, profile: RuntimeProfile) -> Session:
+    def open(self, path: Path, precision: str, profile: RuntimeProfile, *, task: Task | None = None) -> Session:
         refuse_precision(self.name, precision, PRECISIONS)
         require_file(self.name, path)
         try:
@@ -47,11 +48,25 @@ class TorchEngine:
         torch.set_num_threads(profile.threads)
         if path.suffix == ".pt2":
             return _open_exported(torch, path)
-        from vengine.sources.huggingface import load_module
+        return _open_directory(torch, path, task)
 
-        module = load_module(path)
-        inputs = _text_inputs(module)
-        return TorchSession(torch, module, inputs, _probe(torch, module, inputs))
+
+def _open_directory(torch: Any, path: Path, task: Task | None) -> Session:
+    from vengine.sources.huggingface import load_module
+    from vengine.sources.shapes import specs_of
+
+    module = load_module(path, task)
+    inputs = tuple(_input(module, name) for name in inspect.signature(module.forward).parameters)
+    small, large = (_probe(torch, module, inputs, sizes) for sizes in _PROBES)
+    return TorchSession(torch, module, inputs, specs_of(small, large, *_PROBES))
+
+
+def _open_exported(torch: Any, path: Path) -> Session:
+    from vengine.engines.exported_program import exported_specs, load_exported
+
+    program = load_exported(torch, path)
+    inputs, outputs = exported_specs(torch, program)
+    return TorchSession(torch, program.module(), inputs, outputs)
 
 
 class TorchSession:
@@ -106,22 +121,20 @@ def _array(tensor: Any) -> Array:
     return np.ascontiguousarray(tensor.numpy())
 
 
-def _text_inputs(module: Any) -> tuple[TensorSpec, ...]:
-    names = inspect.signature(module.forward).parameters
-    return tuple(TensorSpec(name=name, dtype="int64", shape=("batch", "length")) for name in names)
+def _input(module: Any, name: str) -> TensorSpec:
+    if name != "pixel_values":
+        return TensorSpec(name=name, dtype="int64", shape=("batch", "length"))
+    config = module.model.config
+    sides = (config.image_size,) * 2 if isinstance(config.image_size, int) else tuple(config.image_size)
+    return TensorSpec(name=name, dtype="float32", shape=("batch", int(getattr(config, "num_channels", 3)), *sides))
 
 
-def _probe(torch: Any, module: Any, inputs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
-    answers = []
-    for shape in _PROBES:
-        feeds = {spec.name: torch.ones(shape, dtype=torch.int64) for spec in inputs}
-        feeds |= {"token_type_ids": torch.zeros(shape, dtype=torch.int64)} if "token_type_ids" in feeds else {}
-        with torch.inference_mode():
-            answers.append({name: _array(value) for name, value in named_outputs(module(**feeds)).items()})
-    return tuple(_output_spec(name, *(answer[name] for answer in answers)) for name in answers[0])
-
-
-def _output_spec(name: str, small: Array, large: Array) -> TensorSpec:
-    free: dict[tuple[int, int], str] = dict(zip(zip(*_PROBES, strict=True), ("batch", "length"), strict=True))
-    shape = tuple(a if a == b else free.get((a, b), f"dim{i}") for i, (a, b) in enumerate(zip(small.shape, large.shape, strict=True)))
-    return TensorSpec(name=name, dtype=small.dtype.name, shape=shape)
+def _probe(torch: Any, module: Any, inputs: tuple[TensorSpec, ...], sizes: Mapping[str, int]) -> Outputs:
+    """One run at these sizes, to learn which axes of the outputs follow them."""
+    shapes = {spec.name: [sizes[d] if isinstance(d, str) else d for d in spec.shape] for spec in inputs}
+    feeds = {
+        spec.name: torch.full(shapes[spec.name], int(spec.name != "token_type_ids"), dtype=getattr(torch, spec.dtype))
+        for spec in inputs
+    }
+    with torch.inference_mode():
+        return {name: _array(value) for name, value in named_outputs(module(**feeds)).items()}

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 PASSES_FILE = "passes.json"
+USER_FAULT = 2  # exit code: the job asks for what can't be; its last lines say what
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +83,8 @@ def main() -> int:
     try:
         passes = build(job)
     except VengineError as error:
-        print(f"{error}", file=sys.stderr)
-        return 2
+        print(error.what, file=sys.stderr)
+        return USER_FAULT
     (job.target / PASSES_FILE).write_text(json.dumps(to_json(passes)))
     return 0
 

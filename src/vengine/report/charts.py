@@ -1,6 +1,6 @@
 """Charts made of bars: the waterfall, memory and the length histogram.
 
-Each takes the width in pixels and draws for it: 720 for a desk, 360 for a phone.
+Each takes the width in pixels and draws for it: a whole or half a column on a desk, or a phone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from vengine.report.svg import Scale, drawing, element, fit, hint, label, line, 
 from vengine.report.wording import number, size, times_range
 from vengine.types import Interval
 
-WIDE, NARROW = 720, 360
+WIDE, HALF, NARROW = 860, 480, 360
 _CLIP = 2.0  # a bar longer than twice the original's is cut, its number says the rest
 
 
@@ -97,25 +97,43 @@ def bars(
 ) -> str:
     """Horizontal bars from zero to `top`; on a narrow drawing the label stands above its bar."""
     narrow = width < 500
-    names = 0.0 if narrow else min(260.0, 12 + max([0.0, *(text_width(r.label) for r in rows)]))
-    notes = 12 + max([40.0, *(text_width(r.note) for r in rows)])
-    pitch, first = (44.0, 30.0) if narrow else (30.0, 10.0 + (16 if any(m.text for m in marks) else 0))
+    names = 0.0 if narrow else min(260.0, 12 + max([0.0, *(_label_width(r.label) for r in rows)]))
+    notes = 14 + max([40.0, *(text_width(r.note) for r in rows)])
+    pitch, first = (44.0, 30.0) if narrow else (34.0, 10.0 + (16 if any(m.text for m in marks) else 0))
     scale = Scale(low=0, high=top, start=names, end=width - notes)
     bottom = first + pitch * len(rows)
     content = [_axis(scale, first - (14 if narrow else 0), bottom, unit)]
-    for i, row in enumerate(rows):
-        y = first + i * pitch
-        where = (0.0, y - 5, "start") if narrow else (names - 10, y + 15, "end")
-        content.append(_named(row, where, width if narrow else names - 12))
-        content.append(_bar(row, scale, y, top))
+    content.extend(_bar(row, scale, first + i * pitch, top) for i, row in enumerate(rows))
     content.extend(_mark(m, scale, first, bottom) for m in marks if scale.inside(m.at))
+    for i, row in enumerate(rows):  # last, with a halo: a mark must not strike a name out
+        y = first + i * pitch
+        content.append(_above(row, y, width) if narrow else _before(row, y, names - 10))
     return drawing(width, bottom + 24, "".join(content), name)
 
 
-def _named(row: Bar, where: tuple[float, float, str], room: float) -> str:
-    x, y, anchor = where
-    strong = "label strong" if row.kind in ("bundle", "shipped") else "label"
-    return hint(label(x, y, fit(row.label, room), anchor=anchor, class_=strong), row.label)
+def _label_width(text: str) -> float:
+    return max(map(text_width, _two_lines(text)))
+
+
+def _two_lines(text: str) -> tuple[str, str]:
+    """The recipe, and what its profile says."""
+    head, _, tail = text.partition(" · ")
+    return head, tail
+
+
+def _above(row: Bar, y: float, width: float) -> str:
+    return hint(label(0, y - 5, fit(row.label, width), class_=_weight(row) + " halo"), row.label)
+
+
+def _before(row: Bar, y: float, right: float) -> str:
+    head, tail = _two_lines(row.label)
+    first = label(right, y + (7 if tail else 15), fit(head, right), anchor="end", class_=_weight(row))
+    second = label(right, y + 21, fit(tail, right), anchor="end", class_="tick") if tail else ""
+    return hint(first + second, row.label)
+
+
+def _weight(row: Bar) -> str:
+    return "label strong" if row.kind in ("bundle", "shipped") else "label"
 
 
 def _bar(row: Bar, scale: Scale, y: float, top: float) -> str:
@@ -127,15 +145,12 @@ def _bar(row: Bar, scale: Scale, y: float, top: float) -> str:
         parts.append(_whisker(scale(row.value.low), scale(row.value.high), y + 11))
     if row.value.value > top:
         parts.append(label(scale.end - 6, y + 15.5, "»", anchor="end", class_="label onbar"))
-    strong = "label strong" if row.kind in ("bundle", "shipped") else "label"
-    parts.append(label(scale.end + 8, y + 15, row.note, class_=strong))
+    parts.append(label(scale.end + 10, y + 15, row.note, class_=_weight(row)))
     return hint("".join(parts), row.words)
 
 
 def _whisker(x1: float, x2: float, y: float) -> str:
-    return (
-        line(x1, y, x2, y, "whisker") + line(x1, y - 4, x1, y + 4, "whisker") + line(x2, y - 4, x2, y + 4, "whisker")
-    )
+    return line(x1, y, x2, y, "whisker") + line(x1, y - 4, x1, y + 4, "whisker") + line(x2, y - 4, x2, y + 4, "whisker")
 
 
 def _axis(scale: Scale, top: float, bottom: float, unit: str) -> str:
@@ -168,8 +183,8 @@ def histogram(counts: Sequence[tuple[float, float]], width: float, marks: Sequen
     for i, (edge, count) in enumerate(counts):
         x, before = left + i * step, counts[i - 1][0] if i else 0
         words = f"{before + 1:g}–{edge:g} tokens: {count:g} texts"
-        tall = height - up(count)
-        column = element("rect", x=x + 1, y=up(count), width=step - 2, height=max(0.0, tall), rx=2, class_="bar shipped")
+        box = {"x": x + 1, "y": up(count), "width": step - 2, "height": max(0.0, height - up(count))}
+        column = element("rect", **box, rx=2, class_="bar shipped")
         content.append(hint(column, words))
         if _shown(i, len(counts), step):
             content.append(label(x + step, height + 16, f"{edge:g}", anchor="middle", class_="tick"))

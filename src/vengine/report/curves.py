@@ -54,7 +54,7 @@ def _share(ratio: Interval) -> Interval:
 
 def scatter(found: Sequence[Point], allowed: float, width: float) -> str:
     """Down and to the left is better; what lies above the red line breaks the budget; hollow is refused."""
-    height = 340.0
+    height = 400.0
     unit = allowed or 0.001
     top, bottom = _span([p.loss for p in found], unit)
     right = min(2.0, max([1.0, *(p.time.value for p in found)]) * 1.06)
@@ -134,8 +134,10 @@ def _labels(
         near_y = min(max(y, box.y), box.y + box.height)
         if math.hypot(near_x - x, near_y - y) > 14:
             content.append(line(x, y, near_x, near_y, "leader"))
-        strong = "label strong" if found[i].row.role in ("bundle", "shipped") else "label"
-        content.append(label(box.x, box.y + FONT, text, class_=strong))
+        strong = "label halo strong" if found[i].row.role in ("bundle", "shipped") else "label halo"
+        left = box.x + box.width <= x
+        at = box.x + box.width if left else box.x
+        content.append(label(at, box.y + FONT, text, anchor="end" if left else "start", class_=strong))
     return "".join(content)
 
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from vengine.report.svg import Scale, drawing, element, label, line, nice_top
-from vengine.report.wording import digits, percent, times_range
+from vengine.report.wording import percent, times_range
 from vengine.types import Interval
 
 
@@ -51,7 +51,8 @@ def _at(angle: float, radius: float) -> tuple[float, float]:
 
 def _arc(start: float, end: float, radius: float, class_: str) -> str:
     (x1, y1), (x2, y2) = _at(start, radius), _at(end, radius)
-    return element("path", d=f"M{x1:.2f} {y1:.2f}A{radius:g} {radius:g} 0 0 1 {x2:.2f} {y2:.2f}", class_=f"arc {class_}")
+    path = f"M{x1:.2f} {y1:.2f}A{radius:g} {radius:g} 0 0 1 {x2:.2f} {y2:.2f}"
+    return element("path", d=path, class_=f"arc {class_}")
 
 
 def _spoke(angle: float, inner: float, outer: float, class_: str) -> str:
@@ -69,7 +70,7 @@ def speed_dial(ratio: Interval) -> str:
     """Speed-up; the original stands at 1×."""
     top = nice_top(max(2.0, ratio.high))
     marks = (0.0, 1.0, top / 2, top) if top > 3 else (0.0, 1.0, top)
-    labels = tuple((m, f"{digits(m, 2)}×") for m in marks)
+    labels = tuple((m, f"{m:g}×") for m in marks)
     name = f"Speed-up {times_range(ratio)}"
     return dial(Dial(low=0, high=top, value=ratio, base=1.0, labels=labels, name=name))
 

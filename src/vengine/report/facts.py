@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vengine.report.contenders import Report, budget, drop_of, metric, optimized, part, rows, winner
+from vengine.report.contenders import Report, budget, drop_of, metric, optimized, part, winner
 from vengine.report.wording import MISSING, clean, interval, number, percent, saved, score, seconds, size, times_range
 
 

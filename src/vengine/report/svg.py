@@ -15,8 +15,8 @@ from vengine.report.wording import cells_wide
 FONT = 12.0  # pixels of a label; the same in wide and narrow drawings, which are drawn anew, not shrunk
 
 
-def element(name: str, content: str = "", **attributes: object) -> str:
-    """One element. `content` is markup; attribute values are escaped; `class_` → class, `stroke_width` → stroke-width."""
+def element(name: str, content: str = "", /, **attributes: object) -> str:
+    """One element. `content` is markup, attribute values are escaped; `class_` → class, `text_anchor` → text-anchor."""
     pairs = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(_plain(value))}"'
         for key, value in attributes.items()
@@ -56,8 +56,8 @@ def drawing(width: float, height: float, content: str, name: str, *, class_: str
 
 
 def text_width(text: str, size: float = FONT) -> float:
-    """About how many pixels a label takes in a system font: on the generous side."""
-    return cells_wide(text) * size * 0.56
+    """About how many pixels a label takes, bold or not, in the widest of the usual system fonts."""
+    return cells_wide(text) * size * 0.62
 
 
 def fit(text: str, width: float, size: float = FONT) -> str:

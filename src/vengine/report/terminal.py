@@ -9,29 +9,25 @@ from vengine.report.contenders import (
     Report,
     budget,
     contenders,
-    drop_of,
     metric,
     optimized,
     part,
     recipe_label,
     rows,
-    winner,
 )
+from vengine.report.facts import facts, token_range
 from vengine.report.progress import COLOURS, MARKS, LiveProgress, PlainProgress, progress_for
 from vengine.report.wording import (
     MISSING,
     clean,
-    interval,
     milliseconds,
     number,
     percent,
     saved,
     score,
-    seconds,
     size,
     spread,
     times,
-    times_range,
 )
 
 if TYPE_CHECKING:

@@ -1,30 +1,22 @@
-"""A Hugging Face directory: config.json, safetensors, tokenizer, perhaps the sentence-transformers layout.
-
-The model's class comes from transformers itself (never from the directory's own code), chosen by the head
-that `architectures` names. There is no table of architectures.
-"""
+"""A Hugging Face directory: config.json, safetensors, tokenizer, perhaps the sentence-transformers layout."""
 
 from __future__ import annotations
 
-import dataclasses
-import inspect as introspection
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vengine.digests import digest_json
 from vengine.errors import SourceError
+from vengine.sources.checkpoint import Loaded, brief, load
+from vengine.sources.directory_reading import Reading, read_directory
 from vengine.sources.metadata import class_names, licence, meaning, read_settings, short_name
-from vengine.sources.named_module import named_module
-from vengine.sources.pooling import apply_layout, layout_modules
 from vengine.sources.safetensors_file import Weights, read_weights, weight_files
-from vengine.sources.sentence_layout import DenseStep, Layout, dense_weights, read_layout
+from vengine.sources.sentence_layout import DenseStep, dense_weights
 from vengine.sources.shapes import specs_of
 from vengine.sources.silence import quiet
 from vengine.sources.tokenizer_files import FoundTokenizer, find_tokenizer, load_tokenizer
 from vengine.types import Source, Task, TensorSpec
-
 
 
 def is_model_directory(path: Path) -> bool:

@@ -6,14 +6,17 @@ fp32 and bf16 open the exported graph as it is; the int8 kinds share one artefac
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vengine.digests import canonical_json, digest_json, digest_tree, from_json
-from vengine.engines.process import run_supervised
-from vengine.graph.builder import PASSES_FILE, Job, write_feeds
+from vengine.errors import UsageError, WorkerError
+from vengine.graph.builder import PASSES_FILE, USER_FAULT, Job, write_feeds
 from vengine.tune.candidates import required_isa
 from vengine.types import PassResult, Recipe, Variant
 
@@ -31,7 +34,6 @@ class Workshop:
     directory: Path
     calibration: Sequence[dict[str, np.ndarray]]
     transformer: bool
-    memory_limit_bytes: int | None = None
 
     def build(self, recipe: Recipe) -> Variant:
         """The recipe as files that one engine opens.
@@ -66,14 +68,34 @@ class Workshop:
         )
         path = target / "job.json"
         path.write_bytes(canonical_json(job))
-        run_supervised(
-            "vengine.graph.builder",
-            str(path),
-            timeout_s=BUILD_TIMEOUT_S,
-            memory_limit_bytes=self.memory_limit_bytes,
-            threads=recipe.profile.threads,
-        )
+        _supervise(path, target / "build.log", recipe.profile.threads)
         calibration.unlink()
+
+
+def _supervise(job: Path, log: Path, threads: int) -> None:
+    """Run one build job to its end in a process of its own."""
+    env = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(os.path.abspath(p) for p in sys.path),
+        "OMP_NUM_THREADS": str(threads),
+    }
+    command = [sys.executable, "-P", "-m", "vengine.graph.builder", str(job)]
+    with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, env=env) as process:
+        try:
+            code = process.wait(timeout=BUILD_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise WorkerError(f"the quantiser was not done after {BUILD_TIMEOUT_S:g} s", where=str(log)) from None
+        except BaseException:
+            process.kill()
+            raise
+    if code == 0:
+        return
+    last = log.read_text(errors="replace").strip().splitlines()[-3:]
+    if code == USER_FAULT:
+        raise UsageError(" ".join(last))
+    by = f"was ended by signal {-code}" if code < 0 else f"left with exit code {code}"
+    raise WorkerError(f"the quantiser {by}; it last printed: {' | '.join(last)}", where=str(log))
 
 
 def describe(recipe: Recipe, entry: Path, files: Sequence[Path], passes: tuple[PassResult, ...]) -> Variant:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vengine.digests import digest_json
@@ -48,6 +47,10 @@ class Prepared:
     def names(self) -> tuple[str, ...]:
         return tuple(spec.name for spec in self.source.inputs)
 
+    def cut(self, most: int) -> Prepared:
+        """The same workload, verified on at most so many samples."""
+        return _prepared(self.source, self.workload, _chosen(self.samples, most), self.tokenizer, self.seed)
+
     def calls(self, places: Sequence[int]) -> Feeds:
         """One padded call with these texts, in this order."""
         assert self.tokenizer is not None
@@ -69,8 +72,7 @@ class Prepared:
     def feeds(self, load: Load, recipe: Recipe | None) -> list[Feeds]:
         """The load as calls. `recipe` None is the original, which gets what arrives as it arrives."""
         if load.batch:
-            length = load.length if self.tokenizer is not None else 1
-            return [example_feeds(self.source, load.batch, length, seed=self.seed)]
+            return [example_feeds(self.source, load.batch, load.length, seed=self.seed)]
         if self.tokenizer is None:
             return [_tensors([self.samples[i]]) for i in self.drawn]
         if self.workload.objective != "throughput":
@@ -83,12 +85,13 @@ class Prepared:
 
     def grid(self) -> tuple[Load, ...]:
         """The (batch, length) cells of the table, from what the model and the workload allow."""
-        if self.tokenizer is None:
-            free = all(isinstance(spec.shape[0], str) for spec in self.source.inputs if spec.shape)
-            return tuple(_cell(b, 1) for b in ((1, 8) if free else (1,)))
+        shapes = [spec.shape for spec in self.source.inputs if spec.shape]
+        batches_here = (1, 8) if all(isinstance(shape[0], str) for shape in shapes) else (1,)
+        if not any(len(shape) > 1 and isinstance(shape[1], str) for shape in shapes):
+            return tuple(_cell(b, 1) for b in batches_here)
         longest = min(self.source.max_tokens or 512, max(256, max(self.workload.lengths, default=0)))
         lengths = sorted({n for n in (16, 64, 128, 256, 512) if n <= longest} or {longest})
-        return (*(_cell(1, n) for n in lengths), *(_cell(8, n) for n in lengths if n <= 256))
+        return tuple(_cell(b, n) for b in batches_here for n in lengths if b == 1 or n <= 256)
 
 
 def prepare(source: Source, workload: Workload, settings: Settings) -> Prepared:
@@ -98,17 +101,22 @@ def prepare(source: Source, workload: Workload, settings: Settings) -> Prepared:
         DataError: the samples don't fit the model: texts for a tensor model, or the other way round.
     """
     samples = _chosen(workload.samples, settings.verify_samples)
-    texts: list[Any] = []
-    index = tokenizer = None
-    encodings: list[Encoding] = []
-    if source.task == "tensor":
+    tokenizer = None
+    if source.tokenizer is None:
         _check_tensors(source, samples)
-        lengths = [1] * len(samples)
     else:
         if any(s.tensors for s in samples):
             raise DataError("the model reads texts and the data holds tensors", where=workload.origin)
-        assert source.tokenizer is not None
-        tokenizer = Tokenizer.from_file(Path(source.tokenizer), source.max_tokens)
+        tokenizer = Tokenizer.from_file(source.tokenizer, source.max_tokens)
+    return _prepared(source, workload, samples, tokenizer, settings.seed)
+
+
+def _prepared(
+    source: Source, workload: Workload, samples: tuple[Sample, ...], tokenizer: Tokenizer | None, seed: int
+) -> Prepared:
+    texts: list[Any] = []
+    index, encodings, lengths = None, [], [1] * len(samples)
+    if tokenizer is not None:
         texts, index = texts_of(samples, source.task)
         encodings = tokenizer.encode(texts)
         lengths = [e.length for e in encodings]
@@ -121,8 +129,8 @@ def prepare(source: Source, workload: Workload, settings: Settings) -> Prepared:
         encodings=tuple(encodings),
         texts=tuple(texts),
         index=index,
-        drawn=_drawn(lengths, arriving, _DRAWN[workload.objective], settings.seed),
-        seed=settings.seed,
+        drawn=_drawn(lengths, arriving, _DRAWN[workload.objective], seed),
+        seed=seed,
     )
 
 

@@ -40,6 +40,7 @@ class Contender:
     name: str  # a digest, or "original"
     worker: WorkerSession
     feeds: Callable[[Load], Feeds]
+    together: bool = False  # the calls of a load are one batch job, not one request after the other
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,16 +102,17 @@ def _warm_up(contenders: Sequence[Contender], loads: Sequence[Load], feeds: Mapp
     for contender in contenders:
         contender.worker.resume()
         for load in loads:
-            contender.worker.time(feeds[contender.name, load.name], repeats=2)
+            contender.worker.time(feeds[contender.name, load.name], repeats=2, together=contender.together)
         contender.worker.pause()
 
 
 def _turn(contender: Contender, feeds: Feeds) -> float:
     """One counted pass behind one uncounted, which brings code and weights back into the caches."""
     contender.worker.resume()
-    first, *counted = contender.worker.time(feeds, repeats=2)
+    first, *counted = contender.worker.time(feeds, repeats=2, together=contender.together)
     if first < _SHORT_MS:
-        counted = contender.worker.time(feeds, repeats=max(3, int(_SHORT_MS / max(first, 0.05))))
+        repeats = max(3, int(_SHORT_MS / max(first, 0.05)))
+        counted = contender.worker.time(feeds, repeats=repeats, together=contender.together)
     contender.worker.pause()
     return sorted(counted)[len(counted) // 2]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vengine.types import Budget, Interval, Sample
 from vengine.verify.arrange import PAIR, Array, Output, excerpt
@@ -77,9 +78,9 @@ def classes(
     original: Array, optimized: Array, names: Sequence[str], samples: Sequence[Sample], budget: Budget
 ) -> Measured:
     """Share of samples that keep their class, from logits [samples, classes]."""
-    before, after = original.argmax(axis=1), optimized.argmax(axis=1)
-    changed = np.flatnonzero(before != after)
-    interval = change_interval(len(changed), len(before), budget.confidence)
+    before, after = decisions(original), decisions(optimized)
+    changed = int(np.sum(before != after))
+    interval = change_interval(changed, len(before), budget.confidence)
     move = probability_move(original, optimized)
     worst = int(np.argmax(move))
     return Measured(
@@ -88,16 +89,17 @@ def classes(
         optimized=1 - interval.value,
         drop=interval,
         samples=len(before),
-        interval_at=rate_at(len(changed) / len(before), budget.confidence),
+        interval_at=rate_at(changed / len(before), budget.confidence),
         worst=float(move[worst]),
         worst_sample=worst,
-        flipped=tuple(flip(samples[i], class_name(names, before[i]), class_name(names, after[i])) for i in changed),
+        flipped=flips(samples, [class_name(names, i) for i in before], [class_name(names, i) for i in after]),
         implies=change_words(interval, budget.confidence),
     )
 
 
-def token_classes(original: Output, optimized: Output, names: Sequence[str], samples: Sequence[Sample],
-                  budget: Budget, seed: int) -> Measured:
+def token_classes(
+    original: Output, optimized: Output, names: Sequence[str], samples: Sequence[Sample], budget: Budget, seed: int
+) -> Measured:
     """Share of tokens that keep their class, from logits [tokens, classes] of each sample.
 
     Tokens of one text move together, so the interval is the wider of a bootstrap over texts and
@@ -125,23 +127,26 @@ def token_classes(original: Output, optimized: Output, names: Sequence[str], sam
         samples=len(counts),
         worst=float(shares[worst]),
         worst_sample=worst,
-        flipped=tuple(excerpt(samples[i]) for i in np.flatnonzero(changed)),
+        flipped=tuple(excerpt(samples[i]) for i in np.flatnonzero(changed).tolist()),
         implies=change_words(interval, budget.confidence),
         note=f"counted over {total} tokens of {len(counts)} samples",
     )
 
 
 def _token_changes(original: Array, optimized: Array) -> tuple[int, int]:
-    return int(np.sum(original.argmax(axis=-1) != optimized.argmax(axis=-1))), int(np.prod(original.shape[:-1]))
+    return int(np.sum(decisions(original) != decisions(optimized))), int(np.prod(original.shape[:-1]))
+
+
+def decisions(logits: Array) -> NDArray[np.intp]:
+    """Class numbers from logits [..., classes]. A single logit says yes (1) above zero, else no (0)."""
+    return np.asarray(logits[..., 0] > 0 if logits.shape[-1] == 1 else logits.argmax(axis=-1), dtype=np.intp)
 
 
 def scores(original: Array, optimized: Array, budget: Budget, seed: int) -> Measured:
     """Concordance of the scores [samples] that the two models give."""
     weighted = concordance_weighted(optimized, original)
     value = concordance(optimized, original)
-    interval = bootstrap(
-        1 - value, lambda w: 1 - weighted(w), len(original), confidence=budget.confidence, seed=seed
-    )
+    interval = bootstrap(1 - value, lambda w: 1 - weighted(w), len(original), confidence=budget.confidence, seed=seed)
     move = np.abs(optimized - original)
     worst = int(np.argmax(move))
     middle, high = np.quantile(move, (0.5, 0.95))
@@ -161,8 +166,9 @@ def scores(original: Array, optimized: Array, budget: Budget, seed: int) -> Meas
 def equal_values(original: Mapping[str, Output], optimized: Mapping[str, Output], budget: Budget) -> Measured:
     """Share of samples whose outputs are equal, for outputs that aren't floating point numbers."""
     pairs = [zip(original[name], optimized[name], strict=True) for name in original]
-    same = np.array([[np.array_equal(a, b) for a, b in rows] for rows in pairs]).all(axis=0)
-    changed = int(np.sum(~same))
+    equal = np.array([[np.array_equal(a, b) for a, b in rows] for rows in pairs], dtype=np.float64)
+    same = equal.min(axis=0)
+    changed = int(np.sum(same < 1))
     interval = change_interval(changed, len(same), budget.confidence)
     return Measured(
         metric="equal outputs",
@@ -202,8 +208,9 @@ def probability_move(original: Array, optimized: Array) -> Floats:
 
 
 def _softmax(logits: Array) -> Floats:
-    shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
-    powers = np.exp(shifted)
+    if logits.shape[1] == 1:
+        logits = np.concatenate([np.zeros_like(logits), logits], axis=1)  # a sigmoid
+    powers = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
     return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
 
@@ -212,6 +219,7 @@ def class_name(names: Sequence[str], number: int) -> str:
     return names[number] if number < len(names) else f"class {number}"
 
 
-def flip(sample: Sample, before: str, after: str) -> str:
-    """One changed answer for the report."""
-    return f"{excerpt(sample, 60)}: {before} → {after}"
+def flips(samples: Sequence[Sample], before: Sequence[str], after: Sequence[str]) -> tuple[str, ...]:
+    """The changed answers for the report: "the text's start: class → other class"."""
+    rows = zip(samples, before, after, strict=True)
+    return tuple(f"{excerpt(s, 60)}: {a} → {b}" for s, a, b in rows if a != b)

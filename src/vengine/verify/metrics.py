@@ -222,7 +222,7 @@ def _module(place: str, name: str) -> ModuleType:
             return importlib.import_module(place)
         spec = importlib.util.spec_from_file_location(Path(place).stem, place)
         if spec is None or spec.loader is None:
-            raise ImportError(f"{place} is not a Python file")  # noqa: TRY301
+            raise ImportError(f"{place} is not a Python file")
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
     except Exception as error:  # the user's own code may raise anything while it is imported

@@ -186,9 +186,7 @@ def scale_fault(moves: Sequence[Movement], max_drop: float) -> Fault | None:
     return None
 
 
-def wrong_sample_fault(
-    move: Movement, original: Output, samples: Sequence[Sample], seed: int
-) -> Fault | None:
+def wrong_sample_fault(move: Movement, original: Output, samples: Sequence[Sample], seed: int) -> Fault | None:
     """One sample whose vector is no nearer to its own original than another sample's is."""
     usual = math.sqrt(float(np.mean(move.original_norm**2)))
     limit = _stranger_cosine(original, seed)
@@ -226,7 +224,7 @@ def strangers(count: int, pairs: int, seed: int) -> NDArray[np.intp]:
 def cosine_rows(a: Floats, b: Floats) -> Floats:
     """Cosine of each row of `a` with the same row of `b`; 0 where one of them is zero."""
     size = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
-    return np.divide(np.sum(a * b, axis=1), size, out=np.zeros(len(a)), where=size > 0)
+    return np.asarray(np.divide(np.sum(a * b, axis=1), size, out=np.zeros(len(a)), where=size > 0))
 
 
 def directional(task: Task) -> bool:

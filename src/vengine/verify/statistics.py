@@ -33,7 +33,8 @@ def clopper_pearson(events: int, trials: int, confidence: float = 0.95) -> tuple
     """
     from scipy.special import betaincinv
 
-    assert trials >= 1 and 0 <= events <= trials, (events, trials)
+    assert trials >= 1
+    assert 0 <= events <= trials, (events, trials)
     tail = (1 - confidence) / 2
     low = 0.0 if events == 0 else float(betaincinv(events, trials - events + 1, tail))
     high = 1.0 if events == trials else float(betaincinv(events + 1, trials - events, 1 - tail))
@@ -61,7 +62,8 @@ def paired_difference(losses: int, gains: int, trials: int, confidence: float = 
     Returns:
         The fall (losses − gains) / trials with its interval; positive is worse.
     """
-    assert trials >= 1 and losses >= 0 and gains >= 0 and losses + gains <= trials
+    assert min(losses, gains) >= 0
+    assert max(1, losses + gains) <= trials
     z = normal_quantile(0.5 + confidence / 2)
     fall = (losses - gains) / trials
 
@@ -178,8 +180,9 @@ def ratio_interval(
         The ratio (> 1: `b` is faster) with its interval.
     """
     a, b = np.asarray(a_ms, dtype=np.float64), np.asarray(b_ms, dtype=np.float64)
-    assert a.shape == b.shape and a.ndim == 1 and len(a) >= 3, (a.shape, b.shape)
-    assert a.min() > 0 and b.min() > 0, "times are positive"
+    assert a.shape == b.shape == (len(a),), (a.shape, b.shape)
+    assert len(a) >= 3, "three rounds are the least"
+    assert min(a.min(), b.min()) > 0, "times are positive"
     drawn = np.random.default_rng(seed).integers(0, len(a), (resamples, len(a)))
     ratios = np.median(a[drawn], axis=1) / np.median(b[drawn], axis=1)
     value = float(np.median(a) / np.median(b))
@@ -206,9 +209,7 @@ def samples_needed(drop: Interval, max_drop: float, samples: int) -> int:
     return min(MOST_SAMPLES, max(samples + 1, math.ceil(samples * (half / distance) ** 2)))
 
 
-def samples_needed_for_rate(
-    interval_at: Callable[[int], Interval], max_drop: float, samples: int
-) -> int:
+def samples_needed_for_rate(interval_at: Callable[[int], Interval], max_drop: float, samples: int) -> int:
     """Like `samples_needed`, for exact intervals that don't shrink with 1/√samples.
 
     Args:

@@ -1,0 +1,90 @@
+"""The untouched original: which engine runs it, and its answers, against which everything is compared."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from vengine.digests import digest_json
+from vengine.engines.base import Session
+from vengine.errors import LimitError
+from vengine.tune.prepare import Prepared
+from vengine.tune.trial import Original, answers, open_worker
+from vengine.types import Budget, Machine, Recipe, RuntimeProfile, Source, Variant
+from vengine.verify.compare import Judge
+
+# Which engine runs a source as its author meant it. For ONNX that is the runtime with all optimisation off.
+_ENGINES: Mapping[str, tuple[str, str]] = {
+    "huggingface": ("torch", "fp32"),
+    "torch": ("torch", "fp32"),
+    "onnx": ("onnxruntime", "reference"),
+    "openvino": ("openvino", "fp32"),
+}
+# Loading holds the file's bytes and the live weights at once; torch alone needs some 300 MB.
+_LOADING_FACTOR, _BASE_BYTES = 2.0, 300 << 20
+_VERIFY_SHARE = 0.15  # of the time box, for the original's answers
+
+
+def original_variant(source: Source, threads: int) -> Variant:
+    """The source itself as a variant."""
+    engine, precision = _ENGINES[source.kind]
+    recipe = Recipe(engine=engine, precision=precision, profile=RuntimeProfile(threads=threads), exactness="bitwise")
+    folder = source.path.is_dir()
+    return Variant(
+        recipe=recipe,
+        directory=source.path if folder else source.path.parent,
+        entry="." if folder else source.path.name,
+        digest=digest_json([source.digest, recipe]),
+        size_bytes=source.weight_bytes,
+    )
+
+
+def refuse_too_large(source: Source, machine: Machine, budget: Budget) -> None:
+    """Stop before loading a model that can't fit, with the arithmetic.
+
+    Raises:
+        LimitError: weights × 2 + 300 MB is more than the memory limit, or than what is free.
+    """
+    limit = min(budget.memory_limit_bytes or machine.memory_available_bytes, machine.memory_available_bytes)
+    need = int(source.weight_bytes * _LOADING_FACTOR) + _BASE_BYTES
+    if need > limit:
+        raise LimitError(
+            f"loading needs about {need >> 20:,} MiB (weights {source.weight_bytes >> 20:,} MiB × {_LOADING_FACTOR:g} "
+            f"+ {_BASE_BYTES >> 20} MiB) and {limit >> 20:,} MiB are allowed",
+            where=source.location,
+            next_step="raise --memory-limit, free memory, or take a smaller model",
+        )
+
+
+def open_original(
+    source: Source, prepared: Prepared, budget: Budget, threads: int, seconds: float
+) -> tuple[Original, Prepared]:
+    """Start the original and collect its answers.
+
+    A slow model is verified on fewer samples: as many as it answers in a share of the time box.
+
+    Returns:
+        The original, paused, and the workload cut to what is verified.
+    """
+    variant = original_variant(source, threads)
+    worker = open_worker(variant, None)
+    try:
+        prepared = _affordable(worker, prepared, seconds * _VERIFY_SHARE)
+        judge = Judge(
+            source.task, answers(worker, prepared), prepared.samples, budget, source.labels, seed=prepared.seed
+        )
+        worker.pause()
+    except BaseException:
+        worker.close()
+        raise
+    return Original(variant=variant, worker=worker, judge=judge), prepared
+
+
+def _affordable(worker: Session, prepared: Prepared, seconds: float) -> Prepared:
+    probe = prepared.cut(min(32, len(prepared.samples)))
+    answers(worker, probe)  # the first calls compile and allocate
+    started = time.monotonic()
+    answers(worker, probe)
+    rate = len(probe.samples) / max(time.monotonic() - started, 1e-6)
+    most = max(64, int(rate * seconds))
+    return prepared if len(prepared.samples) <= most else prepared.cut(most)

@@ -1,0 +1,285 @@
+"""The main loop: try every recipe, drive the best ones otherwise, race the finalists, plan, and race the plan.
+
+Everything that was tried is in the journal before the next thing starts, so a killed search resumes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from vengine.engines.base import Opening
+from vengine.engines.process import WorkerSession
+from vengine.errors import VengineError
+from vengine.tune.build import Workshop
+from vengine.tune.choose import choose
+from vengine.tune.journal import Journal
+from vengine.tune.prepare import WORKLOAD, Prepared
+from vengine.tune.profiles import profiles
+from vengine.tune.race import Load, Times, race
+from vengine.tune.trial import Original, contender, open_worker, slower, try_recipe
+from vengine.types import Budget, Machine, Outcome, Plan, Recipe, Settings, Trial
+
+Tell = Callable[[dict[str, Any]], None]
+
+_MOST_FINALISTS = 4
+# Shares of the time box: first tries end here, then profiles, then the race; the plan's own race gets the rest.
+_TRIES_END, _PROFILES_END, _RACE_END = 0.5, 0.68, 0.85
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """What one search works with."""
+
+    prepared: Prepared
+    workshop: Workshop
+    original: Original
+    machine: Machine
+    settings: Settings
+    budget: Budget
+    journal: Journal
+    tell: Tell
+    started: float = field(default_factory=time.monotonic)
+
+    def left(self, share: float = 1.0) -> float:
+        """Seconds until this share of the time box is used up."""
+        return self.started + share * self.settings.time_seconds - time.monotonic()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What the search ends with. Without a plan, the original is kept."""
+
+    outcome: Outcome
+    why: str
+    trials: tuple[Trial, ...]
+    times: Times | None = None  # the finalists' race, the original included
+    plan: Plan | None = None
+    winners: tuple[Trial, ...] = ()  # the plan's variants
+    planned: Times | None = None  # original, plan ("bundle") and the best single variant ("single")
+    planned_rss_bytes: int | None = None
+    fallback: Trial | None = None
+
+
+def search(bench: Bench, recipes: Sequence[Recipe], refused: Sequence[Trial]) -> Found:
+    """Run the whole search; see the module's first lines."""
+    trials = [*refused, *_attempts(bench, recipes, _TRIES_END)]
+    if not (good := _sound(trials)):
+        return _nothing(trials)
+    others = [r for best in _leaders(good) for r in _other_profiles(bench, best)]
+    trials += _attempts(bench, others, _PROFILES_END)
+    finalists = _finalists(_sound(trials))
+    with ExitStack() as stack:
+        workers = {t.variant.digest: _open(bench, t, stack) for t in finalists if t.variant}
+        times = _final_race(bench, finalists, workers)
+    ahead = [t for t in finalists if _ratio(times, t).low > 1.0]
+    if not ahead:
+        return replace(_nothing(trials), times=times, why=slower(_ratio(times, finalists[0])))
+    plan = choose(times, [_name(t) for t in ahead], _loads(bench), _weights(bench), bench.settings.max_variants)
+    return _prove(bench, trials, ahead, times, plan)
+
+
+def _attempts(bench: Bench, recipes: Sequence[Recipe], share: float) -> list[Trial]:
+    trials = []
+    for i, recipe in enumerate(recipes):
+        bench.tell({"event": "trial-start", "recipe": recipe.label, "index": i + 1, "total": len(recipes)})
+        trial = _attempt(bench, recipe, share)
+        ratio = trial.ratio.value if trial.ratio else None
+        bench.tell(
+            {
+                "event": "trial-end",
+                "recipe": recipe.label,
+                "status": trial.status,
+                "reason": trial.reason,
+                "ratio": ratio,
+                "seconds": trial.seconds,
+            }
+        )
+        trials.append(trial)
+    return trials
+
+
+def _attempt(bench: Bench, recipe: Recipe, share: float) -> Trial:
+    if (known := bench.journal.get(recipe)) is not None:
+        return known
+    if bench.left(share) <= 0:
+        return Trial(recipe=recipe, status="refused", reason="not tried: the time was up (give more with --time)")
+    try:
+        variant = bench.workshop.build(recipe)
+    except VengineError as error:
+        trial = Trial(recipe=recipe, status="failed", reason=error.what)
+    else:
+        trial = try_recipe(
+            variant, bench.prepared, bench.original, bench.budget, bench.prepared.grid(), bench.settings.seed
+        )
+    bench.journal.write(trial)
+    return trial
+
+
+def _other_profiles(bench: Bench, best: Trial) -> Sequence[Recipe]:
+    return profiles(best.recipe, bench.machine, bench.settings.level, bench.settings.threads is not None)
+
+
+def _sound(trials: Sequence[Trial]) -> list[Trial]:
+    """Verified trials, the fastest on the workload first."""
+    good = [t for t in trials if t.status == "ok" and t.ratio is not None and t.variant is not None]
+    return sorted(good, key=lambda t: -t.ratio.value if t.ratio else 0.0)
+
+
+def _leaders(good: Sequence[Trial]) -> list[Trial]:
+    """The recipes that are worth driving otherwise: the best on the workload and on the largest cell."""
+    largest = min(good, key=lambda t: t.cells[-1].ms.value if t.cells else float("inf"))
+    return list({_name(t): t for t in (good[0], largest)}.values())
+
+
+def _finalists(good: Sequence[Trial]) -> list[Trial]:
+    """The best on the workload, then the best of each cell, largest cells first; four at most."""
+    chosen = {_name(good[0]): good[0]}
+    for i in reversed(range(len(good[0].cells))):
+        best = min(good, key=lambda t, i=i: t.cells[i].ms.value)  # type: ignore[misc]
+        chosen.setdefault(_name(best), best)
+    for trial in good:
+        chosen.setdefault(_name(trial), trial)
+    return list(chosen.values())[:_MOST_FINALISTS]
+
+
+def _open(bench: Bench, trial: Trial, stack: ExitStack) -> WorkerSession:
+    assert trial.variant is not None
+    worker = open_worker(trial.variant, bench.budget.memory_limit_bytes)
+    stack.callback(worker.close)
+    worker.pause()
+    return worker
+
+
+def _open_plan(bench: Bench, plan: Plan, winners: Sequence[Trial]) -> WorkerSession:
+    variants = [t.variant for t in winners if t.variant]
+    openings = {
+        v.digest: Opening(
+            engine=v.recipe.engine,
+            path=v.directory / v.entry,
+            precision=v.recipe.precision,
+            profile=v.recipe.profile,
+        )
+        for v in variants
+    }
+    return WorkerSession.planned(plan, openings)
+
+
+def _final_race(bench: Bench, finalists: Sequence[Trial], workers: dict[str, WorkerSession]) -> Times:
+    bench.tell({"event": "phase", "name": "race", "contenders": [t.recipe.label for t in finalists]})
+    runners = [contender("original", bench.original.worker, bench.prepared, None)]
+    runners += [contender(_name(t), workers[_name(t)], bench.prepared, t.recipe) for t in finalists]
+    return race(
+        runners,
+        _loads(bench),
+        rounds=(5, 15),
+        seconds=max(bench.left(_RACE_END), 0.0),
+        seed=bench.settings.seed,
+        tell=bench.tell,
+    )
+
+
+def _prove(bench: Bench, trials: Sequence[Trial], ahead: Sequence[Trial], times: Times, plan: Plan) -> Found:
+    """Race the plan as it ships against the original and the best single variant."""
+    bench.tell({"event": "phase", "name": "prove the plan"})
+    winners = [t for t in ahead if _name(t) in {e.variant for e in plan.entries}]
+    single = next(t for t in ahead if _name(t) == plan.entries[-1].variant)
+    with ExitStack() as stack:
+        worker = _open_plan(bench, plan, winners)
+        stack.callback(worker.close)
+        worker.pause()
+        alone = _open(bench, single, stack)
+        proof = race(
+            [
+                contender("original", bench.original.worker, bench.prepared, None),
+                contender("bundle", worker, bench.prepared, single.recipe),
+                contender("single", alone, bench.prepared, single.recipe),
+            ],
+            _loads(bench),
+            rounds=(5, 15),
+            seconds=max(bench.left(), 0.0),
+            seed=bench.settings.seed + 1,
+            tell=bench.tell,
+        )
+        peak = worker.peak_rss_bytes
+    return _conclude(bench, trials, winners, single, times, plan, proof, peak)
+
+
+def _conclude(
+    bench: Bench,
+    trials: Sequence[Trial],
+    winners: Sequence[Trial],
+    single: Trial,
+    times: Times,
+    plan: Plan,
+    proof: Times,
+    peak: int,
+) -> Found:
+    limit = bench.budget.memory_limit_bytes
+    if len(winners) > 1 and limit is not None and peak > limit:
+        # Several variants together are too large: the best single one was within the limit in its trial.
+        alone = Plan(entries=(replace(plan.entries[-1], tokens_min=1, tokens_max=None, batch_min=1),))
+        return _prove(bench, trials, [single], times, alone)
+    ratio = proof.ratio(WORKLOAD.name, of="bundle", to="original")
+    found = Found(
+        outcome="pass",
+        why=f"{ratio.value:.2f}× the original's speed on the workload ({ratio.low:.2f} to {ratio.high:.2f})",
+        trials=tuple(trials),
+        times=times,
+        plan=plan,
+        winners=tuple(winners),
+        planned=proof,
+        planned_rss_bytes=peak,
+        fallback=_fallback(trials),
+    )
+    if ratio.low <= 1.0:
+        return replace(found, outcome="fail", why=slower(ratio), plan=None, winners=())
+    return found
+
+
+def _nothing(trials: Sequence[Trial]) -> Found:
+    """No variant may ship: undecided if only samples are missing, failed otherwise."""
+    open_ones = [t for t in trials if t.verdict is not None and t.verdict.outcome == "undecided"]
+    if open_ones:
+        outcome: Outcome = "undecided"
+        why = open_ones[0].reason
+    else:
+        outcome, why = "fail", "no variant was both within the budget and faster than the original"
+    return Found(outcome=outcome, why=why, trials=tuple(trials), fallback=_fallback(trials))
+
+
+def _fallback(trials: Sequence[Trial]) -> Trial | None:
+    """The variant for a CPU that can run none of the others: verified, portable, exact to rounding."""
+    fit = [
+        t
+        for t in trials
+        if t.status != "failed"
+        and t.variant is not None
+        and not t.variant.required_isa
+        and t.recipe.exactness != "lossy"
+        and t.verdict is not None
+        and t.verdict.outcome == "pass"
+    ]
+    return max(fit, key=lambda t: t.ratio.value if t.ratio else 0.0, default=None)
+
+
+def _loads(bench: Bench) -> tuple[Load, ...]:
+    return (WORKLOAD, *bench.prepared.grid())
+
+
+def _weights(bench: Bench) -> dict[str, float]:
+    """The workload decides; the table breaks ties."""
+    grid = bench.prepared.grid()
+    return {WORKLOAD.name: 1.0, **{load.name: 0.1 / len(grid) for load in grid}}
+
+
+def _name(trial: Trial) -> str:
+    assert trial.variant is not None
+    return trial.variant.digest
+
+
+def _ratio(times: Times, trial: Trial) -> Any:
+    return times.ratio(WORKLOAD.name, of=_name(trial), to="original")

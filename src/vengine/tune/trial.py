@@ -1,0 +1,160 @@
+"""One trial: open the variant in its own process, compare it with the original, time it, weigh it.
+
+A trial ends as `ok`, `refused` (it runs, but breaks a promise) or `failed` (it doesn't run); each with its reason.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from vengine.engines.planned import TextRunner
+from vengine.engines.process import WorkerSession
+from vengine.errors import VengineError, WorkerError
+from vengine.tune.prepare import WORKLOAD, Prepared
+from vengine.tune.race import Contender, Load, race
+from vengine.types import Budget, Interval, Invariance, Recipe, Trial, Variant, Verdict
+from vengine.verify.arrange import Output, arrange
+from vengine.verify.compare import Judge
+from vengine.verify.invariance import check_invariance
+
+if TYPE_CHECKING:
+    from vengine.engines.base import Session
+
+HANG_S = 120.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Original:
+    """The untouched model, open in its process, with its answers on the samples."""
+
+    variant: Variant
+    worker: WorkerSession
+    judge: Judge  # holds the original's answers on the samples
+
+
+def open_worker(variant: Variant, memory_limit_bytes: int | None) -> WorkerSession:
+    """The variant in a process of its own."""
+    recipe = variant.recipe
+    return WorkerSession(
+        recipe.engine,
+        variant.directory / variant.entry,
+        recipe.precision,
+        recipe.profile,
+        memory_limit_bytes=memory_limit_bytes,
+        timeout_s=HANG_S,
+    )
+
+
+def answers(session: Session, prepared: Prepared) -> dict[str, Output]:
+    """The session's outputs on every sample, in the samples' order."""
+    if prepared.tokenizer is None:
+        rows = [session.run(feeds) for _, feeds in prepared.verification()]
+        return {name: [row[name][0] for row in rows] for name in rows[0]}
+    runner = TextRunner(session, prepared.tokenizer, batch_tokens=1024)
+    assert prepared.index is not None
+    return arrange(runner.run_texts(prepared.texts), prepared.index)
+
+
+def compare(
+    session: Session, prepared: Prepared, original: Original, budget: Budget
+) -> tuple[Verdict, Invariance | None]:
+    """Compare with the original, then with itself in other company."""
+    found = original.judge.verdict(answers(session, prepared))
+    if prepared.tokenizer is None:
+        return found, None
+    moved = check_invariance(
+        session.run,
+        prepared.encodings,
+        prepared.names,
+        prepared.tokenizer.pad_id,
+        bound=budget.min_invariance,
+        texts=[str(text) for text in prepared.texts],
+        max_tokens=prepared.source.max_tokens,
+    )
+    return found, moved
+
+
+def try_recipe(
+    variant: Variant, prepared: Prepared, original: Original, budget: Budget, loads: Sequence[Load], seed: int
+) -> Trial:
+    """Run one trial to its end. The caller keeps the original's process paused."""
+    started = time.monotonic()
+    try:
+        trial = _run(variant, prepared, original, budget, loads, seed)
+    except VengineError as error:
+        trial = Trial(recipe=variant.recipe, status="failed", reason=error.what, variant=variant)
+    return replace(trial, seconds=round(time.monotonic() - started, 2))
+
+
+def _run(
+    variant: Variant, prepared: Prepared, original: Original, budget: Budget, loads: Sequence[Load], seed: int
+) -> Trial:
+    worker = open_worker(variant, budget.memory_limit_bytes)
+    try:
+        found, moved = compare(worker, prepared, original, budget)
+        trial = Trial(
+            recipe=variant.recipe,
+            status="ok",
+            variant=variant,
+            verdict=found,
+            invariance=moved,
+            precision_run=worker.precision_run,
+        )
+        if reason := broken_promise(found, moved):
+            return replace(trial, status="refused", reason=reason, peak_rss_bytes=worker.peak_rss_bytes)
+        return _timed(trial, worker, prepared, original, loads, seed)
+    finally:
+        worker.close()
+
+
+def _timed(
+    trial: Trial, worker: WorkerSession, prepared: Prepared, original: Original, loads: Sequence[Load], seed: int
+) -> Trial:
+    """A short race against the original on the workload, and a first look at the table."""
+    assert trial.variant is not None
+    one = contender("original", original.worker, prepared, None)
+    other = contender(trial.variant.digest, worker, prepared, trial.recipe)
+    worker.pause()
+    try:
+        times = race([one, other], (WORKLOAD, *loads), rounds=(3, 3), seconds=0.0, seed=seed)
+    except WorkerError as error:
+        if not original.worker.alive:
+            raise WorkerError(f"the original's process ended: {error.what}") from error
+        raise
+    ratio = times.ratio(WORKLOAD.name, of=other.name, to=one.name)
+    trial = replace(
+        trial, ratio=ratio, cells=times.cells(other.name, loads), peak_rss_bytes=worker.peak_rss_bytes
+    )
+    if ratio.high < 1.0:
+        return replace(trial, status="refused", reason=slower(ratio))
+    return trial
+
+
+def contender(name: str, worker: WorkerSession, prepared: Prepared, recipe: Recipe | None) -> Contender:
+    """A loaded variant that takes the prepared loads."""
+    return Contender(
+        name=name,
+        worker=worker,
+        feeds=lambda load: prepared.feeds(load, recipe),
+        together=prepared.workload.objective == "throughput",
+    )
+
+
+def broken_promise(found: Verdict, moved: Invariance | None) -> str:
+    """Why this variant may not ship, in one sentence; "" when it may."""
+    if found.outcome != "pass":
+        return ("undecided: " if found.outcome == "undecided" else "") + found.reason
+    if moved is not None and moved.outcome != "pass":
+        return (
+            f"the same text answers differently in other company: {moved.worst:.4f} "
+            f"(at least {moved.bound:g} is promised)"
+        )
+    return ""
+
+
+def slower(ratio: Interval) -> str:
+    """The sentence for a variant that doesn't pay."""
+    return f"slower than the original: {ratio.value:.2f}× its speed ({ratio.low:.2f} to {ratio.high:.2f})"

@@ -1,0 +1,375 @@
+"""The verdict: does the optimised model still answer the same, within the user's budget?
+
+How to use it, from samples to verdict:
+
+    texts, index = texts_of(samples, task)          # each text once; pairs apart for vector tasks
+    original = arrange(run_original(texts), index)  # name → rows, in the samples' order
+    judge = Judge(task, original, samples, budget, labels)
+    verdict = judge.verdict(arrange(run_variant(texts), index))
+
+`run_…` returns, for each output, an array [texts, …] or a list of arrays where texts differ in
+length (then without padding: [tokens, …]). For the tasks `embedding` and `features` a pair's second
+text is run on its own, and `arrange` puts its rows under the output's name with `:pair` behind it
+(`sentence_embedding:pair`). Tensor tasks need no texts: hand over arrays in the samples' order.
+
+What is compared:
+
+| task | labels | metric |
+|---|---|---|
+| embedding, features | scored pairs | Spearman of cosine and score |
+| embedding, features | classes | accuracy of a linear probe (`probe`) |
+| classification, tensor with one logit a class | classes | accuracy |
+| scoring | scores, or numbers as labels | Spearman of logit and score |
+| embedding, features, tensor | none | mean cosine |
+| classification, token-classification | none | share of unchanged classes |
+| scoring | none | concordance |
+
+`Budget.metric` names another one, the user's own, or `agreement` to leave the labels aside. Before
+any metric, and with labels too, the checks of `soundness` run: finite, same form, same scale, no
+sample that gets another answer altogether.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vengine.errors import DataError
+from vengine.types import Budget, Interval, Sample, Task, Verdict
+from vengine.verify import agreement, soundness
+from vengine.verify.arrange import PAIR, VECTOR_TASKS, Array, Index, Output, arrange, excerpt, texts_of
+from vengine.verify.labels import label_indices
+from vengine.verify.metrics import Metric, get_metric, measure
+from vengine.verify.outcome import Measured, decide, failed
+from vengine.verify.probe import fit_probe, unfit
+from vengine.verify.soundness import Fault, Movement, cosine_rows
+from vengine.verify.statistics import mcnemar, paired_difference
+
+__all__ = ["Index", "Judge", "arrange", "texts_of", "verdict"]
+
+Outputs = Mapping[str, Output]
+Measure = Callable[[Outputs, Sequence[Movement]], Measured]
+
+AGREEMENT_NAMES = ("agreement", "cosine", "argmax agreement", "concordance")
+
+
+def verdict(
+    task: Task,
+    original: Outputs,
+    optimized: Outputs,
+    samples: Sequence[Sample],
+    budget: Budget,
+    labels: Sequence[str] = (),
+    *,
+    seed: int = 0,
+) -> Verdict:
+    """Judge one optimised model; see `Judge`, which judges many against one original faster."""
+    return Judge(task, original, samples, budget, labels, seed=seed).verdict(optimized)
+
+
+class Judge:
+    """The original's answers and what follows from them once: labels read, probe fitted, metric chosen.
+
+    Args:
+        task: what the model does; decides how outputs are read.
+        original: the untouched model's outputs, in the samples' order (see the module's text).
+        samples: the user's data; a metric uses those that have a label or a score.
+        budget: the largest drop, the metric (None: chosen from the data) and the confidence.
+        labels: the model's class names, in the order of its logits.
+        seed: for the halves of the probe, the bootstrap and the random pairs.
+
+    Raises:
+        DataError: the original isn't finite; a label is no class of the model; a metric was asked
+            for that these samples can't feed.
+        UsageError: there is no such metric, or the user's own fails.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        original: Outputs,
+        samples: Sequence[Sample],
+        budget: Budget,
+        labels: Sequence[str] = (),
+        *,
+        seed: int = 0,
+    ) -> None:
+        if not samples:
+            raise DataError("there are no samples to compare on", next_step="give a file of texts with --data")
+        soundness.check_original(original, samples)
+        self.task, self.samples, self.budget, self.seed = task, tuple(samples), budget, seed
+        self.original, self.labels = dict(original), tuple(labels)
+        self.note = ""  # why labels were left aside
+        self._floats = tuple(name for name, rows in original.items() if soundness.is_float(rows))
+        self._measure = self._choose()
+
+    def verdict(self, optimized: Outputs) -> Verdict:
+        """Compare one optimised model's outputs, arranged like the original's."""
+        fault = self._form_fault(optimized)
+        if fault is not None:
+            return failed(fault, self.budget, self.samples)
+        moves = [soundness.movement(n, self.original[n], optimized[n]) for n in self._floats]
+        fault = soundness.scale_fault(moves, self.budget.max_drop) or self._wrong_sample(moves)
+        if fault is not None:
+            return failed(fault, self.budget, self.samples)
+        measured = self._measure(optimized, moves)
+        note = ". ".join(part for part in (measured.note, self.note) if part)
+        rounding = max((m.rounding for m in moves), default=1.0)
+        return decide(replace(measured, note=note), self.budget, self.samples, rounding)
+
+    def _form_fault(self, optimized: Outputs) -> Fault | None:
+        fault = soundness.form_fault(self.original, optimized)
+        if fault:
+            return Fault(check="shape", reason=fault)
+        place = soundness.first_not_finite(optimized)
+        if place is None:
+            return None
+        name, i = place
+        reason = f"output {name} is NaN or infinite for sample {i + 1}: {excerpt(self.samples[i])!r}"
+        return Fault(check="finite", reason=reason, sample=i)
+
+    def _wrong_sample(self, moves: Sequence[Movement]) -> Fault | None:
+        if not soundness.directional(self.task):
+            return None
+        found = (soundness.wrong_sample_fault(m, self.original[m.name], self.samples, self.seed) for m in moves)
+        return next((fault for fault in found if fault is not None), None)
+
+    # --- which measure -----------------------------------------------------------------------
+
+    def _choose(self) -> Measure:
+        wanted = self.budget.metric
+        if wanted in AGREEMENT_NAMES:
+            return self._agreement()
+        metric = None if wanted is None else get_metric(wanted, self.budget.direction)
+        scored = [i for i, s in enumerate(self.samples) if _score(s, self.task) is not None]
+        labelled = [i for i, s in enumerate(self.samples) if s.label is not None]
+        choice: Measure | None = None
+        if scored and (metric is None or metric.needs != "class"):
+            choice = self._scored(metric or get_metric("spearman"), scored)
+        elif labelled and (metric is None or metric.needs != "score"):
+            choice = self._labelled(metric or get_metric("accuracy"), labelled)
+        elif metric is None:
+            choice = self._agreement()
+        if choice is not None:
+            return choice
+        if metric is not None:
+            raise DataError(
+                f"metric {metric.name!r} can't be computed for task {self.task} on these samples",
+                where=self.note or f"{len(labelled)} of {len(self.samples)} have a class, {len(scored)} a score",
+                next_step="give the data that the metric needs, or take the metric away",
+            )
+        return self._agreement()
+
+    def _agreement(self) -> Measure:
+        if not self._floats:
+            return lambda optimized, _: agreement.equal_values(self.original, optimized, self.budget)
+        if soundness.directional(self.task):
+            return lambda optimized, moves: agreement.directions(
+                moves, self.original, optimized, self.budget, self.seed
+            )
+        name, budget = self._logits_name(), self.budget
+        if self.task == "token-classification":
+            return lambda optimized, _: agreement.token_classes(
+                self.original[name], optimized[name], self.labels, self.samples, budget, self.seed
+            )
+        if self.task == "scoring":
+            return lambda optimized, _: agreement.scores(
+                _scores(self.original[name]), _scores(optimized[name]), budget, self.seed
+            )
+        return lambda optimized, _: agreement.classes(
+            _matrix(self.original[name]), _matrix(optimized[name]), self.labels, self.samples, budget
+        )
+
+    def _logits_name(self) -> str:
+        return "logits" if "logits" in self.original else self._floats[0]
+
+    # --- scored samples ----------------------------------------------------------------------
+
+    def _scored(self, metric: Metric, rows: list[int]) -> Measure | None:
+        read = self._score_reader()
+        if read is None:
+            return None
+        truth = np.array([_score(self.samples[i], self.task) for i in rows], dtype=np.float64)
+        before = read(self.original)[rows]
+
+        def measured(optimized: Outputs, _: Sequence[Movement]) -> Measured:
+            after = read(optimized)[rows]
+            move = np.abs(after - before)
+            worst = int(np.argmax(move))
+            result = self._measured(metric, before, after, truth)
+            return replace(result, worst=float(move[worst]), worst_sample=rows[worst])
+
+        return measured
+
+    def _score_reader(self) -> Callable[[Outputs], Array] | None:
+        if self.task in VECTOR_TASKS:
+            if any(s.pair is None for s in self.samples):
+                self.note = "scores were left aside: a score belongs to a pair of texts"
+                return None
+            return lambda outputs: cosine_rows(_vectors(outputs), _vectors(outputs, PAIR))
+        if self.task == "scoring":
+            name = self._logits_name()
+            return lambda outputs: _scores(outputs[name])
+        self.note = f"scores were left aside: they say nothing about the task {self.task}"
+        return None
+
+    # --- classes -----------------------------------------------------------------------------
+
+    def _labelled(self, metric: Metric, rows: list[int]) -> Measure | None:
+        if self.task in VECTOR_TASKS:
+            return self._probed(metric)
+        if self.task == "classification" or self._tensor_logits():
+            return self._classified(metric, rows)
+        self.note = f"labels were left aside: one class a sample can't judge the task {self.task}"
+        return None
+
+    def _tensor_logits(self) -> bool:
+        rows = self.original[self._logits_name()] if self._floats else []
+        return self.task == "tensor" and isinstance(rows, np.ndarray) and rows.ndim == 2 and rows.shape[1] > 1
+
+    def _classified(self, metric: Metric, rows: list[int]) -> Measure:
+        name = self._logits_name()
+        logits = _matrix(self.original[name])
+        width = max(2, logits.shape[1])
+        names = self.labels if len(self.labels) == width else tuple(str(i) for i in range(width))
+        truth = label_indices([self.samples[i] for i in rows], self.labels, width)
+        before = agreement.decisions(logits[rows])
+
+        def measured(optimized: Outputs, _: Sequence[Movement]) -> Measured:
+            after_logits = _matrix(optimized[name])
+            move = agreement.probability_move(logits, after_logits)
+            result = self._compare_classes(
+                metric, before, agreement.decisions(after_logits[rows]), truth, names, np.array(rows)
+            )
+            return replace(result, worst=float(move.max()), worst_sample=int(np.argmax(move)))
+
+        return measured
+
+    def _probed(self, metric: Metric) -> Measure | None:
+        labels = [s.label for s in self.samples]
+        fault = unfit(labels)
+        if fault:
+            self.note = f"judged by agreement, because the labels can't train a probe: {fault}"
+            return None
+        probe = fit_probe(_vectors(self.original), labels, self.seed)
+        before = probe.predict(_vectors(self.original))
+        if probe.left_out:
+            self.note = f"{probe.left_out} samples alone in their class, or without one, were left out of the probe"
+
+        def measured(optimized: Outputs, moves: Sequence[Movement]) -> Measured:
+            after = probe.predict(_vectors(optimized))
+            result = self._compare_classes(metric, before, after, probe.truth, probe.classes, probe.rows)
+            cosine = np.min([m.cosine for m in moves], axis=0)
+            return replace(result, worst=float(cosine.min()), worst_sample=int(np.argmin(cosine)))
+
+        return measured
+
+    def _compare_classes(
+        self,
+        metric: Metric,
+        before: NDArray[np.intp],
+        after: NDArray[np.intp],
+        truth: NDArray[np.intp],
+        names: Sequence[str],
+        rows: NDArray[np.intp],
+    ) -> Measured:
+        right, still = before == truth, after == truth
+        losses, gains = int(np.sum(right & ~still)), int(np.sum(~right & still))
+        if metric.needs == "class":
+            result = _widen(self._measured(metric, before, after, truth), losses, gains, self.budget.confidence)
+        else:  # the user's own metric reads names
+            words = np.array(names)
+            result = self._measured(metric, words[before], words[after], words[truth])
+        flipped = agreement.flips(
+            [self.samples[i] for i in rows], [names[i] for i in before], [names[i] for i in after]
+        )
+        p = mcnemar(losses, gains)
+        words_ = f"{losses} answers became wrong and {gains} right (McNemar p = {p:.2g})" if losses + gains else ""
+        note = ". ".join(part for part in (words_ or "no right answer was lost or won", result.note) if part)
+        return replace(result, flipped=flipped, note=note)
+
+    def _measured(self, metric: Metric, before: Array, after: Array, truth: Array) -> Measured:
+        drop = measure(metric, before, after, truth, confidence=self.budget.confidence, seed=self.seed)
+        note = ""
+        if drop.absolute:
+            note = (
+                f"the original's {metric.name} is only {drop.original:.3g} on this data, too near zero for a relative "
+                "drop: the drop is absolute, and the labels may not fit the model"
+            )
+        return Measured(
+            metric=metric.name,
+            original=drop.original,
+            optimized=drop.optimized,
+            drop=drop.drop,
+            samples=len(truth),
+            absolute=drop.absolute,
+            note=note,
+        )
+
+
+def _widen(result: Measured, losses: int, gains: int, confidence: float) -> Measured:
+    """Replace or widen a bootstrap by the score interval of the paired fall in accuracy.
+
+    Where few answers change a bootstrap has little or no width, whatever the number of samples.
+    For accuracy the score interval stands alone; for another metric of classes the wider counts.
+    """
+    n, base = result.samples, 1.0 if result.absolute or not result.original else result.original
+
+    def at(samples: int) -> Interval:
+        lost, won = round(losses * samples / n), round(gains * samples / n)
+        fall = paired_difference(lost, won, samples, confidence)
+        return Interval(value=fall.value / base, low=fall.low / base, high=fall.high / base)
+
+    exact = at(n)
+    if result.metric == "accuracy":
+        return replace(result, drop=exact, interval_at=at)
+    drop = result.drop
+    return replace(
+        result,
+        drop=Interval(value=drop.value, low=min(drop.low, exact.low), high=max(drop.high, exact.high)),
+    )
+
+
+def _score(sample: Sample, task: Task) -> float | None:
+    """The number to correlate with; a numeric label of a scoring task counts as one."""
+    if sample.score is not None:
+        return float(sample.score)
+    if task != "scoring" or sample.label is None:
+        return None
+    try:
+        return float(sample.label)
+    except ValueError:
+        return None
+
+
+def _vectors(outputs: Outputs, suffix: str = "") -> Array:
+    """[samples, width] vectors: the embedding, or a bare encoder's pooled or mean hidden state."""
+    for name in ("sentence_embedding", "pooler_output"):
+        rows = outputs.get(name + suffix)
+        if isinstance(rows, np.ndarray):
+            return _matrix(rows)
+    names = [n for n in outputs if n.endswith(PAIR) == bool(suffix)]
+    rows = outputs[next((n for n in names if n.startswith("last_hidden_state")), names[0])]
+    return np.stack([np.asarray(r, dtype=np.float64).reshape(-1, np.shape(r)[-1]).mean(axis=0) for r in rows])
+
+
+def _matrix(rows: Output) -> Array:
+    """[samples, everything else]."""
+    array = np.asarray(rows, dtype=np.float64)
+    return array.reshape(len(array), -1)
+
+
+def _scores(rows: Output) -> Array:
+    """[samples] scores: the only logit, or yes minus no where there are two."""
+    matrix = _matrix(rows)
+    if matrix.shape[1] == 1:
+        return np.asarray(matrix[:, 0])
+    if matrix.shape[1] == 2:
+        return np.asarray(matrix[:, 1] - matrix[:, 0])
+    raise DataError(
+        f"a scoring model gives one or two numbers a sample, this one gives {matrix.shape[1]}",
+        next_step="use --task classification",
+    )
