@@ -66,7 +66,7 @@ def machine(env: Mapping[str, str] | None = None, *, root: Path = Path("/")) -> 
         available = max(0, min(available, group.memory_bytes - group.memory_used_bytes))
     return Machine(
         cpu=model,
-        isa=_without(flags, isa_limit(env)),
+        isa=_with_abilities(_without(flags, isa_limit(env))),
         physical_cores=_physical_cores(root, allowed),
         cores_allowed=float(len(allowed)) if group.cores is None else min(float(len(allowed)), group.cores),
         memory_bytes=total,
@@ -106,6 +106,12 @@ def has_vnni(isa: tuple[str, ...]) -> bool:
 def has_bf16(isa: tuple[str, ...]) -> bool:
     """Whether bf16 products are computed in hardware."""
     return any(flag in isa for flag in BF16_FLAGS)
+
+
+def _with_abilities(isa: tuple[str, ...]) -> tuple[str, ...]:
+    """Add "vnni" and "bf16", which several flags provide: a variant needs the ability, not one maker's flag."""
+    found = {name for name, has in (("vnni", has_vnni), ("bf16", has_bf16)) if has(isa)}
+    return tuple(sorted({*isa, *found}))
 
 
 def _without(flags: frozenset[str], limit: str | None) -> tuple[str, ...]:

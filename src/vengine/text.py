@@ -120,7 +120,7 @@ class Tokenizer:
     @staticmethod
     def _refuse(texts: Sequence[Text]) -> None:
         for index, text in enumerate(texts):
-            for part in (text,) if isinstance(text, str) else text:
+            for part in text if isinstance(text, tuple) else (text,):
                 if not isinstance(part, str):
                     raise DataError(f"text {index} is {type(part).__name__}, not text")
                 if any("\ud800" <= character <= "\udfff" for character in part):

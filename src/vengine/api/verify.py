@@ -17,7 +17,7 @@ def verify(bundle: str | Path | Bundle, *, threads: int | None = None) -> dict[s
         `ok` (a proved variant serves every call), `fallen_back` (calls go to another variant than where
         it was built), `reason`, `bundle`, `digest`, `name`, `machine`, `variants` (each with `status`:
         ok, skipped, refused or failed; its `reason`, `cosine` and `relative` distance from the golden
-        outputs, `ms` of a call with the golden inputs, `built_isa` it needs), and `plan`: which digest
+        outputs, `ms` of a call with the golden inputs, the `required_isa`), and `plan`: which digest
         answers which range of tokens here ([] where nothing runs).
 
     Raises:
@@ -50,8 +50,8 @@ def _row(checked: Checked, bundle: Bundle) -> dict[str, Any]:
         "status": checked.status,
         "reason": checked.reason,
         "precision_run": checked.precision_run,
-        "cosine": None if apart is None else apart.cosine,
-        "relative": None if apart is None else apart.relative,
+        "cosine": None if apart is None or apart.problem else apart.cosine,
+        "relative": None if apart is None or apart.problem else apart.relative,
         "ms": checked.ms,
     }
 

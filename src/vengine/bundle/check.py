@@ -116,8 +116,8 @@ def _prove(bundle: Bundle, variant: BundledVariant, inputs: Arrays, threads: int
     recipe = variant.recipe
     profile = profile_of(bundle, variant, threads, machine)
     try:
-        path = bundle.path_of(variant)
-        session = WorkerSession(recipe.engine, path, recipe.precision, profile, timeout_s=_TIMEOUT_S)
+        path, task = bundle.path_of(variant), bundle.manifest.content.task
+        session = WorkerSession(recipe.engine, path, recipe.precision, profile, task=task, timeout_s=_TIMEOUT_S)
     except VengineError as error:
         return Checked(variant=variant, status="failed", reason=error.what)
     try:

@@ -83,7 +83,7 @@ def tolerances_for(precision: str) -> tuple[Tolerance, Tolerance]:
     if precision.startswith("int8"):
         return Tolerance(min_cosine=0.9995, max_relative=0.05), Tolerance(min_cosine=0.98, max_relative=0.25)
     if "bf16" in precision:
-        return Tolerance(min_cosine=0.9995, max_relative=0.03), Tolerance(min_cosine=0.998, max_relative=0.08)
+        return Tolerance(min_cosine=0.9999, max_relative=0.02), Tolerance(min_cosine=0.998, max_relative=0.08)
     return Tolerance(min_cosine=0.99999, max_relative=1e-3), Tolerance(min_cosine=0.9999, max_relative=5e-3)
 
 
@@ -155,7 +155,7 @@ def arrays_to_bytes(arrays: Arrays) -> bytes:
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name in sorted(arrays):
             member = io.BytesIO()
-            np.lib.format.write_array(member, np.ascontiguousarray(arrays[name]), version=(1, 0), allow_pickle=False)
+            np.lib.format.write_array(member, np.asarray(arrays[name], order="C"), version=(1, 0), allow_pickle=False)
             archive.writestr(zipfile.ZipInfo(f"{name}.npy"), member.getvalue())
     return buffer.getvalue()
 

@@ -173,8 +173,8 @@ def open_variant(bundle: Bundle, variant: BundledVariant, profile: RuntimeProfil
     """Open one variant in this process, unchecked."""
     from vengine.engines.base import get_engine
 
-    recipe = variant.recipe
-    return get_engine(recipe.engine).open(bundle.path_of(variant), recipe.precision, profile)
+    recipe, task = variant.recipe, bundle.manifest.content.task
+    return get_engine(recipe.engine).open(bundle.path_of(variant), recipe.precision, profile, task=task)
 
 
 def tolerance_of(bundle: Bundle, variant: BundledVariant, machine: Machine) -> Tolerance:

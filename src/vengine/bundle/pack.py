@@ -19,18 +19,6 @@ from vengine.errors import BundleError
 _BLOCK = 1 << 20
 _DATE = (1980, 1, 1, 0, 0, 0)
 _MODE = (stat.S_IFREG | 0o644) << 16
-_MAGIC = b"PK\x03\x04"
-
-
-def is_pack(path: Path) -> bool:
-    """True for a file that begins as a zip with a manifest."""
-    name = MANIFEST.encode()
-    try:
-        with path.open("rb") as file:
-            start = file.read(30 + len(name))  # a zip's first local header is 30 bytes, then the first name
-    except OSError:
-        return False
-    return start[:4] == _MAGIC and start[30:] == name
 
 
 def write_pack(folder: Path, manifest: Manifest, target: Path) -> Path:
@@ -40,6 +28,7 @@ def write_pack(folder: Path, manifest: Manifest, target: Path) -> Path:
         BundleError: a file doesn't match the manifest, or `target` may not be written.
         LimitError: the disk is full.
     """
+    target = place.replaceable(target)
     names = [MANIFEST, *sorted(manifest.files)]
     with place.replacing(target) as new:
         place.require_space(target.parent, sum((folder / name).stat().st_size for name in names))
@@ -126,7 +115,7 @@ def _cached(cache: Path, data: bytes, path: Path) -> Path:
         raise BundleError(
             f"the folder to unpack into can't be made: {error.strerror}",
             where=str(cache),
-            next_step="set XDG_CACHE_HOME",
+            next_step="make it writable, or unpack the file with any zip tool and open the folder",
         ) from error
     return cache / hashlib.sha256(data).hexdigest()
 

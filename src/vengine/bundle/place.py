@@ -15,8 +15,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from vengine.bundle.format import MANIFEST
 from vengine.errors import BundleError, LimitError, VengineError
 
+_ZIP = b"PK\x03\x04"
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 
@@ -29,6 +31,41 @@ def staging_of(target: Path) -> Path:
 def backup_of(target: Path) -> Path:
     """Where the old version waits while the new one takes its place."""
     return target.with_name(f".{target.name}.old")
+
+
+def is_pack(path: Path) -> bool:
+    """True for a file that begins as a zip with a manifest."""
+    name = MANIFEST.encode()
+    try:
+        with path.open("rb") as file:
+            start = file.read(30 + len(name))  # a zip's first local header is 30 bytes, then the first name
+    except OSError:
+        return False
+    return start[:4] == _ZIP and start[30:] == name
+
+
+def replaceable(target: Path) -> Path:
+    """The real path to write, once it is clear that nothing but a bundle would be replaced there.
+
+    Raises:
+        BundleError: something else lies there, or the parent folder is missing.
+    """
+    target = target.resolve()
+    if not target.parent.is_dir():
+        raise BundleError(
+            "the folder for the bundle doesn't exist", where=str(target.parent), next_step="make it, or choose another"
+        )
+    if target.is_dir():
+        known = (target / MANIFEST).is_file() or not any(target.iterdir())
+    else:
+        known = not target.exists() or is_pack(target)
+    if not known:
+        raise BundleError(
+            "something that is no bundle lies where the bundle should go; it was not touched",
+            where=str(target),
+            next_step="choose another name with --out, or move it away",
+        )
+    return target
 
 
 @contextmanager
@@ -97,6 +134,21 @@ def building(target: Path) -> Iterator[Path]:
         swap(new, target)
     finally:
         remove(new)
+
+
+def copy_bundle(root: Path, target: Path) -> Path:
+    """Copy a bundle's folder to `target`, as atomically as `replacing`; returns the real target."""
+    target = replaceable(target)
+    if target == root.resolve():
+        return target
+    with replacing(target) as new:
+        files = [path for path in sorted(root.rglob("*")) if path.is_file()]
+        require_space(target.parent, sum(path.stat().st_size for path in files))
+        for path in files:
+            copy = new / path.relative_to(root)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy)
+    return target
 
 
 def swap(new: Path, target: Path) -> None:

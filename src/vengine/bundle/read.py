@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from vengine.bundle import place
 from vengine.bundle.format import MANIFEST, BundledVariant, FileEntry, Manifest, read_manifest
 from vengine.bundle.golden import MAX_GOLDEN_BYTES, arrays_from_bytes
-from vengine.bundle.pack import default_pack_path, is_pack, unpack, write_pack
+from vengine.bundle.pack import default_pack_path, unpack, write_pack
 from vengine.digests import digest_file
 from vengine.errors import BundleError
 
@@ -118,7 +118,7 @@ def open_bundle(path: str | Path, *, cache: Path | None = None) -> Bundle:
     if not root.exists():
         raise BundleError("no such bundle", where=str(path), next_step="check the path")
     if root.is_file():
-        if not is_pack(root):
+        if not place.is_pack(root):
             raise BundleError(
                 "the file is no bundle", where=str(path), next_step="give a .vengine folder, or a file made with --pack"
             )

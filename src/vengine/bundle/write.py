@@ -29,7 +29,6 @@ from vengine.bundle.format import (
     manifest_bytes,
 )
 from vengine.bundle.golden import Golden, arrays_to_bytes, tolerances_for
-from vengine.bundle.pack import is_pack
 from vengine.bundle.rules import MAX_FILES, files_digest
 from vengine.digests import digest_file, to_json
 from vengine.errors import BundleError
@@ -111,7 +110,7 @@ def write_bundle(
             may not be written.
         LimitError: the disk or a quota is full. In each case what was at `target` is unchanged.
     """
-    target = replaceable(target)
+    target = place.replaceable(target)
     draft = _with_reports(draft, report, page)
     manifest = draft.manifest
     with place.replacing(target) as folder:
@@ -122,30 +121,6 @@ def write_bundle(
             _write(draft.sources[path], folder / path, entry, written)
         (folder / MANIFEST).write_bytes(manifest_bytes(manifest))
     return manifest
-
-
-def replaceable(target: Path) -> Path:
-    """The real path to write, once it is clear that nothing but a bundle would be replaced there.
-
-    Raises:
-        BundleError: something else lies there, or the parent folder is missing.
-    """
-    target = target.resolve()
-    if not target.parent.is_dir():
-        raise BundleError(
-            "the folder for the bundle doesn't exist", where=str(target.parent), next_step="make it, or choose another"
-        )
-    if target.is_dir():
-        known = (target / MANIFEST).is_file() or not any(target.iterdir())
-    else:
-        known = not target.exists() or is_pack(target)
-    if not known:
-        raise BundleError(
-            "something that is no bundle lies where the bundle should go; it was not touched",
-            where=str(target),
-            next_step="choose another name with --out, or move it away",
-        )
-    return target
 
 
 def _bundled(variant: Variant, sources: dict[str, Path | bytes]) -> BundledVariant:

@@ -50,6 +50,22 @@ _OS_FAULTS = {
     errno.ENOMEM: ("memory ran out", "use --memory-limit, a smaller model, or a larger machine"),
 }
 
+# What the base install doesn't have → the extra that brings it. A name that isn't here is a fault of ours.
+EXTRA_OF = {
+    "huggingface_hub": "optimize",
+    "nncf": "optimize",
+    "onnx": "optimize",
+    "onnx_ir": "optimize",
+    "onnxscript": "optimize",
+    "openvino": "openvino",
+    "PIL": "optimize",
+    "safetensors": "optimize",
+    "scipy": "optimize",
+    "sklearn": "optimize",
+    "torch": "optimize",
+    "transformers": "optimize",
+}
+
 
 def explain(error: BaseException) -> Fault:
     """The fault behind an exception. Never raises."""
@@ -70,7 +86,18 @@ def explain(error: BaseException) -> Fault:
         return Fault(kind="LimitError", what=what, exit_code=USAGE, next_step=step)
     if isinstance(error, OSError):
         return _os_fault(error)
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] in EXTRA_OF:
+        return _missing((error.name or "").split(".")[0])
     return _bug(error)
+
+
+def _missing(package: str) -> Fault:
+    return Fault(
+        kind="EngineMissing",
+        what=f"{package} is not installed",
+        exit_code=USAGE,
+        next_step=f"pip install 'vengine[{EXTRA_OF[package]}]'",
+    )
 
 
 def _vengine_fault(error: VengineError) -> Fault:

@@ -19,7 +19,7 @@ from vengine.types import Task
     help="What the model does.  [default: from its config]",
 )
 @params.as_json
-def command(source: str, task: str | None, as_json: bool) -> int:
+def command(source: str, task: Task | None, as_json: bool) -> int:
     """Show what Vengine understands of SOURCE: task, inputs, outputs, licence, digest. Nothing in it is executed."""
     from vengine.api.inspect import inspect
     from vengine.cli import show

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import sys
 import typing
 from collections.abc import Mapping
@@ -145,18 +144,15 @@ def command(source: str, as_json: bool, **options: Any) -> int:
     or an OpenVINO .xml. The original ships unless a variant is faster, right and within the limits.
     """
     _refuse_conflicts(options)
-    out = options.pop("out") or _default_out(source)
     resume = not options.pop("fresh")
 
     from vengine.api.optimize import optimize
     from vengine.report import line, terminal
 
-    budget, settings = (config(**_taken(options, config)) for config in (Budget, Settings))
+    budget, settings = Budget(**_taken(options, Budget)), Settings(**_taken(options, Settings))
     # Progress goes to standard error, so that `vengine optimize … > report.txt` holds the report alone.
     with terminal.progress_for(sys.stderr) as progress:
-        report = optimize(
-            source, budget=budget, settings=settings, out=out, resume=resume, progress=progress, **options
-        )
+        report = optimize(source, budget=budget, settings=settings, resume=resume, progress=progress, **options)
     console = output.console(as_json)
     terminal.print_report(report, console)
     terminal.side_by_side(report, console)
@@ -176,17 +172,6 @@ def _taken(options: dict[str, Any], config: type) -> dict[str, Any]:
     """Take the options that are fields of `config` out of `options`; each is named as its field."""
     names = {field.name for field in dataclasses.fields(config)}
     return {name: options.pop(name) for name in list(options) if name in names}
-
-
-def _default_out(source: str) -> Path:
-    """`pypi:some-model==1.2` → some-model.vengine; `hf:org/name@main` → name.vengine; `dir/m.onnx` → m.vengine."""
-    scheme, _, rest = source.partition(":")
-    if scheme in ("pypi", "hf"):
-        name = re.split(r"==|@", rest)[0].rsplit("/", 1)[-1]
-    else:
-        path = Path(source).resolve()
-        name = path.name if path.is_dir() else path.stem
-    return Path((re.sub(r"[^\w.-]+", "-", name).strip("-.") or "model") + ".vengine")
 
 
 def _refuse_conflicts(options: dict[str, Any]) -> None:

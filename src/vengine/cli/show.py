@@ -42,12 +42,10 @@ def source(found: Source, console: Console) -> None:
 def doctor(result: Mapping[str, Any], console: Console) -> None:
     """This machine, and every engine with its version or the reason why it isn't there."""
     machine = result["machine"]
-    quota = f"{machine['cores_allowed']:g} allowed of {machine['physical_cores']} physical"
     rows = [
         ("cpu", machine["cpu"]),
         ("instruction sets", " ".join(machine["isa"])),
-        ("cores", quota),
-        ("threads", str(result.get("threads", ""))),
+        ("threads", f"{result['threads']} ({result['threads_why']})"),
         ("memory", f"{size(machine['memory_available_bytes'])} free of {size(machine['memory_bytes'])}"),
         ("gpus", ", ".join(machine["gpus"]) or "none"),
         ("system", f"{machine['os']}, Python {machine['python']}"),
@@ -58,7 +56,7 @@ def doctor(result: Mapping[str, Any], console: Console) -> None:
         (_MARK[bool(e["ok"])], clean(e["name"]), clean(e.get("version") or ""), _why(e)) for e in result["engines"]
     ]
     _table(("", "engine", "version", ""), engines, console)
-    for note in result.get("notes", ()):
+    for note in result["notes"]:
         console.print(f"note: {clean(note)}", markup=False)
 
 
@@ -169,6 +167,8 @@ def _facts(rows: Iterable[tuple[str, str]], console: Console) -> None:
     from rich.text import Text
 
     table = Table.grid(padding=(0, 2))
+    table.add_column()
+    table.add_column(overflow="fold")  # a digest is copied from here: never cut it
     for name, value in rows:
         if value:
             table.add_row(Text(name, style="dim"), Text(clean(value)))
@@ -182,5 +182,5 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], console: Conso
 
     table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
     for row in rows:
-        table.add_row(*(cell if cell in _MARK.values() else escape(cell) for cell in row))
+        table.add_row(*(cell if cell in _MARK.values() else escape(clean(cell)) for cell in row))
     console.print(table)

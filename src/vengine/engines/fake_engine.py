@@ -37,10 +37,9 @@ _INPUTS = [
     {"name": "attention_mask", "dtype": "int64", "shape": _FREE},
 ]
 _OUTPUTS = [{"name": "sentence_embedding", "dtype": "float32", "shape": ["batch", 8]}]
-_KEYS = frozenset(
-    ("inputs", "outputs", "delay_ms", "delay_us_per_token", "scale", "noise", "neighbours", "crash_on", "crash_with")
-    + ("hang_on", "raise_on", "nan_on", "print_on", "allocate_mb", "precision_run", "precisions")
-)
+_FAULTS = ("crash_on", "crash_with", "hang_on", "raise_on", "nan_on", "print_on", "allocate_mb", "precision_run")
+_HONEST = ("inputs", "outputs", "delay_ms", "delay_us_per_token", "scale", "noise", "neighbours", "precisions")
+_KEYS = frozenset((*_FAULTS, *_HONEST))
 _MEGABYTE = 1 << 20
 
 
@@ -118,7 +117,7 @@ class FakeSession:
         vectors = vectors + self._behaviour.get("neighbours", 0) * vectors.mean(axis=0, keepdims=True)
         if self._behaviour.get("nan_on") == self._calls:
             vectors[0] = np.nan
-        return vectors.astype(spec.dtype)
+        return np.asarray(vectors, dtype=spec.dtype)
 
 
 def _tokens_and_mask(inputs: Sequence[TensorSpec], arrays: Sequence[Array]) -> tuple[Array, Array]:

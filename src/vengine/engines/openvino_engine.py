@@ -28,7 +28,8 @@ from vengine.hardware import has_bf16, machine
 from vengine.types import RuntimeProfile, Task, TensorSpec
 
 INSTALL = "pip install 'vengine[openvino]'"
-PRECISIONS = ("fp32", "bf16", "int8-static", "int8-static-bf16")
+PRECISIONS = ("fp32", "bf16", "int8-static", "int8-static-bf16", "reference")
+"""\"reference\" runs an IR as its author left it, int8 parts included, with floats in fp32."""
 _HEAVY = frozenset({"FullyConnected", "MatMul", "Convolution", "Deconvolution", "MatMulQuantized"})
 _INT8 = frozenset({"i8", "u8"})
 
@@ -82,13 +83,24 @@ def _prove(compiled: Any, precision: str, hint: str, profile: RuntimeProfile) ->
     streams = int(compiled.get_property("NUM_STREAMS"))
     if streams != profile.streams:
         raise EngineError(f"openvino opened {streams} streams, {profile.streams} were asked for")
-    ran = _heavy_precisions(compiled)
-    if precision.startswith("int8") and ran and not ran & _INT8:
-        raise EngineError(f"no matrix product runs in int8 although {precision} was asked for")
+    what = _mismatch(_heavy_precisions(compiled), precision, hint)
+    if what:
+        raise EngineError(f"{what} although {precision} was asked for")
+
+
+def _mismatch(ran: set[str], precision: str, hint: str) -> str:
+    """What the matrix products run in that wasn't asked for; "" when all is as it should be."""
+    if not ran:
+        return ""
     if hint == "f32" and "bf16" in ran:
-        raise EngineError(f"some matrix products run in bf16 although {precision} was asked for")
-    if precision == "bf16" and ran and "bf16" not in ran:
-        raise EngineError("no matrix product runs in bf16 although it was asked for")
+        return "some matrix products run in bf16"
+    if precision.startswith("int8") and not ran & _INT8:
+        return "no matrix product runs in int8"
+    if precision in ("fp32", "bf16") and ran & _INT8:
+        return "some matrix products run in int8"
+    if precision == "bf16" and "bf16" not in ran:
+        return "no matrix product runs in bf16"
+    return ""
 
 
 def _heavy_precisions(compiled: Any) -> set[str]:
@@ -110,7 +122,7 @@ class OpenVinoSession:
         self._requests = [compiled.create_infer_request()]
         self.inputs = tuple(_spec(port) for port in compiled.inputs)
         self.outputs = tuple(_spec(port) for port in compiled.outputs)
-        self.precision_run = precision
+        self.precision_run = _said(compiled) if precision == "reference" else precision
         self._output_names = tuple(spec.name for spec in self.outputs)
 
     def run(self, feeds: Feeds) -> Outputs:
@@ -166,6 +178,10 @@ class OpenVinoSession:
     def close(self) -> None:
         self._requests = []
         self._compiled = None
+
+
+def _said(compiled: Any) -> str:
+    return "int8-static" if _heavy_precisions(compiled) & _INT8 else "fp32"
 
 
 def _settle(request: Any) -> None:

@@ -81,7 +81,7 @@ class PlannedSession:
         member = self._pick(feeds)
         if not member.splits:
             return member.session.run(feeds)
-        cuts = self._cuts(member, feeds)
+        cuts = self._cuts(member, feeds, member.streams)
         if len(cuts) == 1:
             return member.session.run(feeds)
         return _join(member.session.run_many(_cut(feeds, cuts)), cuts)
@@ -92,7 +92,9 @@ class PlannedSession:
         places: list[tuple[int, int, list[slice]]] = []
         for call in many:
             member = self._pick(call)
-            cuts = self._cuts(member, call) if member.splits else [slice(None)]
+            # Enough calls keep the streams busy by themselves.
+            streams = member.streams if len(many) < member.streams else 1
+            cuts = self._cuts(member, call, streams) if member.splits else [slice(None)]
             queue = queues.setdefault(id(member), [])
             places.append((id(member), len(queue), cuts))
             queue.extend(_cut(call, cuts) if len(cuts) > 1 else [call])
@@ -113,11 +115,11 @@ class PlannedSession:
             return self._members[0]  # wrong feeds: the session says what is wrong with them
         return self._members[max(0, bisect_right(self._starts, tokens) - 1)]
 
-    def _cuts(self, member: _Member, feeds: Feeds) -> list[slice]:
+    def _cuts(self, member: _Member, feeds: Feeds, streams: int) -> list[slice]:
         first = feeds.get(self.inputs[0].name)
         if first is None or first.ndim == 0 or any(len(a) != len(first) for a in feeds.values() if a.ndim):
             return [slice(None)]
-        return chunks(len(first), tokens_of(self.inputs, feeds), member.chunk_tokens, member.streams)
+        return chunks(len(first), tokens_of(self.inputs, feeds), member.chunk_tokens, streams)
 
 
 def _member(session: Session, profile: RuntimeProfile | None, splits: bool) -> _Member:

@@ -99,9 +99,14 @@ class WorkerSession:
         self._highest = 0
         threads = max(item.profile.threads for item in openings.values())
         self._process = _spawner(os.getpid()).submit(_spawn, threads, dict(env or {})).result()
-        self._finalizer = weakref.finalize(self, _kill, self._process)
         self._pipes = Pipes(self._process)
-        answer, _ = self._ask({"do": "open", "openings": to_json(openings), "plan": to_json(plan)})
+        self._finalizer = weakref.finalize(self, _end, self._process, self._pipes)
+        try:
+            answer, _ = self._ask({"do": "open", "openings": to_json(openings), "plan": to_json(plan)})
+        except BaseException:
+            self.close()
+            raise
+        self._highest = self.peak_rss_bytes
         self.inputs = tuple(from_json(TensorSpec, spec) for spec in answer["inputs"])
         self.outputs = tuple(from_json(TensorSpec, spec) for spec in answer["outputs"])
         self.precision_run = str(answer["precision_run"])
@@ -165,7 +170,6 @@ class WorkerSession:
         if self._finalizer.alive:
             self._highest = self.peak_rss_bytes
         self._finalizer()
-        self._pipes.close()
 
     def __enter__(self) -> Self:
         return self
@@ -282,11 +286,12 @@ def _spawn(threads: int, extra: dict[str, str]) -> subprocess.Popen[bytes]:
     )
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes], pipes: Pipes) -> None:
     if process.poll() is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    pipes.close()
 
 
 def _status_bytes(pid: int, field: str) -> int:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vengine.report.contenders import Contender
+from vengine.report.contenders import Contender, kind
 from vengine.report.svg import Scale, drawing, element, fit, hint, label, line, nice_top, text_width, ticks
 from vengine.report.wording import number, size, times_range
 from vengine.types import Interval
@@ -36,11 +36,6 @@ class Mark:
     at: float
     text: str
     kind: str  # CSS class: base or red
-
-
-def kind(row: Contender) -> str:
-    """How a contender is drawn: by its role, or hollow where it was refused."""
-    return row.role if row.status == "ok" else "refused"
 
 
 def waterfall(rows: Sequence[Contender], width: float) -> str:
@@ -141,7 +136,7 @@ def _bar(row: Bar, scale: Scale, y: float, top: float) -> str:
     box = {"x": scale.start, "y": y + 2, "height": 18}
     parts = [element("rect", **box, width=scale.end - scale.start, rx=3, class_="track")]
     parts.append(element("rect", **box, width=max(1.5, end - scale.start), rx=3, class_=f"bar {row.kind}"))
-    if row.value.high > row.value.low:
+    if row.value.high > row.value.low and row.value.low < top:
         parts.append(_whisker(scale(row.value.low), scale(row.value.high), y + 11))
     if row.value.value > top:
         parts.append(label(scale.end - 6, y + 15.5, "»", anchor="end", class_="label onbar"))

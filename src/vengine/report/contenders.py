@@ -42,10 +42,21 @@ def contenders(report: Report) -> tuple[Contender, ...]:
     return (_original(report), *tried, *_bundle(report))
 
 
+def kind(row: Contender) -> str:
+    """How a contender is drawn: by its role, or hollow where it was refused."""
+    return row.role if row.status == "ok" else "refused"
+
+
 def rows(report: Report, key: str) -> list[dict[str, Any]]:
     """The list of objects under `key`; anything else in there is left out."""
     value = report.get(key)
-    return [v for v in value if isinstance(v, dict)] if isinstance(value, list) else []
+    return [v for v in value if isinstance(v, dict)] if isinstance(value, (list, tuple)) else []
+
+
+def texts(data: dict[str, Any], key: str) -> list[str]:
+    """The list of texts under `key`, made harmless; whatever is no list is empty."""
+    value = data.get(key)
+    return [clean(v) for v in value] if isinstance(value, (list, tuple)) else []
 
 
 def part(report: Report, *keys: str) -> dict[str, Any]:

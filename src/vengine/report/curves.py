@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vengine.report.contenders import Contender, Report, contenders, optimized, part, recipe_label, rows
+from vengine.report.contenders import Contender, Report, contenders, kind, optimized, part, recipe_label, rows
 from vengine.report.svg import (
     FONT,
     Box,
@@ -26,6 +26,7 @@ from vengine.report.svg import (
 from vengine.report.wording import clean, digits, interval, milliseconds, number, percent, times_range
 from vengine.types import Cell, Interval
 
+_FIRST = ("bundle", "shipped", "original", "tried", "refused")  # who is named where room is scarce
 _SHAPES = ("circle", "square", "diamond", "up", "down")
 
 
@@ -123,11 +124,12 @@ def _labels(
 ) -> str:
     """Names beside the points, the bundle's first; a thin line leads to a name that had to move away."""
     area = Box(x=across.start + 2, y=up.end, width=across.end - across.start, height=up.start - up.end)
-    redline = Box(x=across.end - 150, y=up(allowed) - 20, width=150, height=22)
-    order = sorted(range(len(found)), key=lambda i: (found[i].row.role != "bundle", found[i].row.role != "shipped"))
+    redline = Box(x=across.start, y=up(allowed) - 4, width=across.end - across.start, height=8)
+    its_name = Box(x=across.end - 150, y=up(allowed) - 20, width=150, height=20)
+    order = sorted(range(len(found)), key=lambda i: _FIRST.index(kind(found[i].row)))
     named = [(*drawn[i], _name(found[i], up)) for i in order]
     content = []
-    for i, (x, y, text), box in zip(order, named, place(named, area, taken=(redline,)), strict=True):
+    for i, (x, y, text), box in zip(order, named, place(named, area, taken=(redline, its_name)), strict=True):
         if box is None:  # no room: the tooltip and the table below still name it
             continue
         near_x = min(max(x, box.x), box.x + box.width)

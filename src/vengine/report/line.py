@@ -16,11 +16,11 @@ _ACCURACY = ("metric", "original", "optimized", "verdict", "samples")
 
 def json_line(report: Report) -> str:
     """One line of strict JSON, keys as documented for `vengine optimize --json`; no NaN, no line break."""
-    return json.dumps(_finite(summary(report)), ensure_ascii=False, allow_nan=False)
+    return json.dumps(summary(report), ensure_ascii=False, allow_nan=False)
 
 
 def summary(report: Report) -> dict[str, Any]:
-    """The facts of a report that a script asks for."""
+    """The facts of a report that a script asks for; a number that is not finite becomes None."""
     accuracy = part(report, "accuracy")
     drop = drop_of(accuracy)
     chosen = {key: report.get(key) for key in _WHOLE}
@@ -28,7 +28,7 @@ def summary(report: Report) -> dict[str, Any]:
     chosen["variants"] = [{k: v.get(k) for k in _VARIANT} for v in rows(report, "variants")]
     chosen["accuracy"] = {k: accuracy.get(k) for k in _ACCURACY} | {"drop": drop.value if drop else None}
     chosen["trials"] = [_trial(t) for t in rows(report, "trials")]
-    return chosen
+    return {key: _finite(value) for key, value in chosen.items()}
 
 
 def _trial(data: dict[str, Any]) -> dict[str, Any]:

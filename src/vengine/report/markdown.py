@@ -6,7 +6,18 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from vengine.report.contenders import Contender, Report, budget, contenders, metric, optimized, part, recipe_label, rows
+from vengine.report.contenders import (
+    Contender,
+    Report,
+    budget,
+    contenders,
+    metric,
+    optimized,
+    part,
+    recipe_label,
+    rows,
+    texts,
+)
 from vengine.report.facts import facts, speedups, token_range
 from vengine.report.wording import (
     cells_wide,
@@ -60,7 +71,7 @@ def _head(report: Report) -> list[str]:
 
 
 def _tried(report: Report) -> str:
-    head = ("", "recipe", "faster", "95 %", f"drop in {metric(report)}, at most {percent(budget(report))}")
+    head = ("", "recipe", "faster", "95 %", f"drop in {literal(metric(report))}, at most {percent(budget(report))}")
     return _grid((*head, "alone vs. company", "peak memory"), [_row(c) for c in contenders(report)], right=range(2, 7))
 
 
@@ -86,16 +97,20 @@ def _contents(report: Report) -> str:
             token_range(v),
             literal(recipe_label(v)),
             size(number(v.get("size_bytes"))),
-            literal(", ".join(map(str, v.get("required_isa") or ())) or "any CPU"),
-            f"`{clean(v.get('digest', ''))[:19]}`",
+            literal(", ".join(texts(v, "required_isa")) or "any CPU"),
+            _short(v.get("digest")),
         )
         for v in rows(report, "variants")
     ]
     spare = part(report, "fallback")
     if spare:
-        digest = f"`{clean(spare.get('digest', ''))[:19]}`"
-        found.append(("fallback", literal(recipe_label(spare)), "", "any CPU", digest))
+        found.append(("fallback", literal(recipe_label(spare)), "", "any CPU", _short(spare.get("digest"))))
     return _grid(("serves calls of", "variant", "size", "needs", "digest"), found, right=(2,))
+
+
+def _short(digest: Any) -> str:
+    """The start of a digest, as code; nothing in it can end the code."""
+    return f"`{re.sub('[^0-9a-z:]', '', str(digest))[:19]}`"
 
 
 def _shapes(report: Report) -> str:
@@ -123,7 +138,7 @@ def _side_by_side(report: Report) -> str:
 
 def _commands(report: Report) -> str:
     # Four spaces instead of a fence: no command can close the block.
-    return "\n".join("    " + clean(c) for c in report.get("reproduce") or ())
+    return "\n".join(f"    {c}" for c in texts(report, "reproduce"))
 
 
 def _grid(head: Sequence[str], body: Sequence[Sequence[str]], right: Iterable[int] = ()) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-from vengine.report.contenders import Report, budget, drop_of, metric, optimized, part, recipe_label, rows
+from vengine.report.contenders import Report, budget, drop_of, metric, optimized, part, recipe_label, rows, texts
 from vengine.report.facts import token_range
 from vengine.report.wording import (
     clean,
@@ -92,7 +92,7 @@ def _shipped(report: Report) -> str:
         return ""
     lines = [
         f"{token_range(v)}: {recipe_label(v)}, {size(number(v.get('size_bytes')))}, needs "
-        + (", ".join(map(str, v.get("required_isa") or ())) or "no special CPU")
+        + (", ".join(texts(v, "required_isa")) or "no special CPU")
         for v in rows(report, "variants")
     ]
     spare = part(report, "fallback")
@@ -131,7 +131,7 @@ def _values(values: Any) -> str:
 
 def reproduce(report: Report) -> str:
     """The commands, one block each."""
-    commands = [clean(c) for c in report.get("reproduce") or ()]
+    commands = texts(report, "reproduce")
     if not commands:
         return ""
     blocks = "".join(f'<div class="command"><pre>{escape(c)}</pre></div>' for c in commands)
@@ -149,12 +149,12 @@ def footer(report: Report, source: dict[str, Any], machine: dict[str, Any]) -> s
         ("licence", escape(clean(source.get("licence", "unknown")))),
         ("source digest", f"<code>{escape(clean(source.get('digest', '')))}</code>"),
         ("bundle digest", f"<code>{escape(clean(report.get('digest', '')))}</code>"),
-        ("notes", escape("; ".join(clean(n) for n in source.get("notes") or ()))),
+        ("notes", escape("; ".join(texts(source, "notes")))),
     ]
     here = [
         ("CPU", escape(clean(machine.get("cpu", "?")))),
         ("cores", _cores(report, machine)),
-        ("instructions", escape(clean(", ".join(map(str, machine.get("isa") or ()))))),
+        ("instructions", escape(", ".join(texts(machine, "isa")))),
         ("memory", escape(size(number(machine.get("memory_bytes"))))),
         ("system", escape(clean(f"{machine.get('os', '?')}, Python {machine.get('python', '?')}"))),
         ("engines", escape(versions)),

@@ -9,7 +9,7 @@ from html import escape
 from typing import Any
 
 from vengine.report.charts import HALF, NARROW, WIDE, counts_of, histogram, memory, waterfall
-from vengine.report.contenders import Contender, Report, budget, contenders, metric, optimized, part, rows
+from vengine.report.contenders import Contender, Report, budget, contenders, kind, metric, optimized, part, rows
 from vengine.report.curves import Series, batches, key, panel, points, ranges, scale_words, scatter, series
 from vengine.report.glance import glance
 from vengine.report.proof import footer, reproduce, side_by_side, verdict
@@ -60,6 +60,7 @@ def sections(report: Report) -> list[Section]:
 
 
 def heading(title: str, unit: str = "") -> str:
+    """The title of a card, and below it what the axes show and in which units."""
     below = f'<p class="unit">{escape(unit)}</p>' if unit else ""
     return f"<h2>{escape(title)}</h2>{below}"
 
@@ -88,6 +89,7 @@ def _num(yes: bool) -> str:
 
 
 def numbers_table(summary: str, inside: str) -> str:
+    """The numbers behind a picture, folded away."""
     return f"<details><summary>{escape(summary)}</summary>{inside}</details>"
 
 
@@ -117,7 +119,7 @@ def _waterfall(report: Report, found: Sequence[Contender]) -> Section:
         )
         for r in found
     ]
-    classes = [r.role if r.status == "ok" else "refused" for r in found]
+    classes = [kind(r) for r in found]
     body += numbers_table("All numbers as a table", table(head, lines, numbers=5, classes=classes))
     return Section(anchor="race", title=title, short="Race", content=body)
 
@@ -189,7 +191,7 @@ def _traffic(report: Report) -> Section:
     known = [(n, number(lengths.get(n))) for n in ("p50", "p95")]
     marks = [(n, v) for n, v in known if v is not None]
     unit = "Number of texts (up) by length in tokens (across; ranges of unequal width)."
-    missing = '<p class="empty">No lengths: the inputs are tensors.</p>'
+    missing = '<p class="empty">No text lengths were recorded.</p>'
     chart = f"<div>{twice(lambda width: histogram(counts, width, marks), HALF)}</div>" if counts else missing
     facts = [
         ("from", "made up by Vengine (no data was given)" if workload.get("synthetic") else origin),

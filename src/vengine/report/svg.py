@@ -35,6 +35,7 @@ def label(x: float, y: float, text: str, *, anchor: str = "start", class_: str =
 
 
 def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> str:
+    """A straight line."""
     return element("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_)
 
 

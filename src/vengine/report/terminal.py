@@ -14,6 +14,7 @@ from vengine.report.contenders import (
     part,
     recipe_label,
     rows,
+    texts,
 )
 from vengine.report.facts import facts, token_range
 from vengine.report.progress import COLOURS, MARKS, LiveProgress, PlainProgress, progress_for
@@ -50,8 +51,8 @@ def print_report(report: Report, console: Console | None = None) -> None:
         if block is not None:
             console.print(block)
             console.print()
-    for command in report.get("reproduce") or ():
-        console.print(f"  $ {clean(command)}", style="dim", markup=False, highlight=False, soft_wrap=True)
+    for command in texts(report, "reproduce"):
+        console.print(f"  $ {command}", style="dim", markup=False, highlight=False, soft_wrap=True)
 
 
 def side_by_side(report: Report, console: Console | None = None) -> None:
@@ -150,8 +151,8 @@ def _plan(report: Report) -> RenderableType | None:
         return None
     table = _table("serves", "variant", "size", "needs", title="What is in the bundle", right=("size",))
     for variant in variants:
-        isa = ", ".join(str(flag) for flag in variant.get("required_isa") or ()) or "any CPU"
-        cells = (token_range(variant), recipe_label(variant), size(number(variant.get("size_bytes"))), clean(isa))
+        isa = ", ".join(texts(variant, "required_isa")) or "any CPU"
+        cells = (token_range(variant), recipe_label(variant), size(number(variant.get("size_bytes"))), isa)
         table.add_row(*(Text(c) for c in cells))
     spare = part(report, "fallback")
     if spare:

@@ -75,7 +75,8 @@ def _check_weights(reading: Reading, model: Any, info: Mapping[str, Any]) -> tup
     notes = []
     if missing and reading.factory == "AutoModel" and all(key.startswith("pooler.") for key in missing):
         model.pooler = None  # a random pooler's output would be noise; the hidden states don't need it
-        notes.append("the checkpoint has no pooler, so there is no pooler_output")
+        if not reading.layout.pooling:
+            notes.append("the checkpoint has no pooler, so there is no pooler_output")
         missing = []
     if left and reading.factory == "AutoModel" and not reading.architecture.endswith("Model"):
         notes.append(f"the head of {reading.architecture} is not used")

@@ -52,7 +52,14 @@ def read_directory(directory: Path, task: Task | None = None) -> Reading:
     notes = list(layout.notes)
     if "auto_map" in config:
         notes.append("the directory brings code of its own (auto_map); it is not run, transformers' own class is used")
-    architecture = str((config.get("architectures") or ["AutoModel"])[0])
+    if (layout.encoder / "adapter_config.json").is_file():
+        raise SourceError(
+            "this is an adapter for another model, not a model",
+            where=str(directory),
+            next_step="merge it first: model.merge_and_unload() of peft, then save_pretrained(DIR)",
+        )
+    stated = config.get("architectures")
+    architecture = str(stated[0]) if isinstance(stated, list) and stated else "AutoModel"
     factory, found = _factory(architecture, layout, config, directory)
     if task is not None and task != found:
         factory, found, layout, more = _override(task, found, layout, directory, factory)
@@ -91,9 +98,7 @@ def _classes(config: Mapping[str, Any]) -> int:
     return stated if isinstance(stated, int) else 2
 
 
-def _override(
-    task: Task, found: Task, layout: Layout, directory: Path, factory: str
-) -> tuple[str, Task, Layout, str]:
+def _override(task: Task, found: Task, layout: Layout, directory: Path, factory: str) -> tuple[str, Task, Layout, str]:
     if task == "features" and found != "tensor":
         bare = dataclasses.replace(layout, pooling=(), steps=())
         return "AutoModel", "features", bare, f"used as a bare encoder, as asked; the directory says {found}"

@@ -100,6 +100,7 @@ def _max_tokens(reading: Reading, loaded: Loaded) -> int | None:
 def _signature(reading: Reading, loaded: Loaded) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
     import torch
 
+    inputs: tuple[TensorSpec, ...]
     if loaded.input_names == ("pixel_values",):
         size = loaded.config.image_size
         height, width = (size, size) if isinstance(size, int) else size

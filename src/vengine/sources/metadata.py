@@ -73,9 +73,9 @@ def licence(directory: Path) -> str:
         if found and found.group(1).strip(" '\""):
             return found.group(1).strip(" '\"")
     for name in ("LICENSE", "LICENSE.txt", "LICENSE.md", "LICENCE"):
-        file = directory / name
-        if file.is_file():
-            lines = file.read_text("utf-8", errors="replace")[:4096].splitlines()
+        text_file = directory / name
+        if text_file.is_file():
+            lines = text_file.read_text("utf-8", errors="replace")[:4096].splitlines()
             return next((line.strip() for line in lines if line.strip()), "unknown")[:100]
     return "unknown"
 

@@ -27,8 +27,15 @@ class Row:
 _LOSSY: tuple[Level, ...] = ("balanced", "aggressive")
 
 ROWS = (
-    Row(engine="onnxruntime", precision="fp32", exactness="reassociates", asked_by=("fp32",)),
     Row(engine="openvino", precision="fp32", exactness="reassociates", asked_by=("fp32",)),
+    Row(
+        engine="openvino",
+        precision="int8-static-bf16",
+        exactness="lossy",
+        levels=_LOSSY,
+        wants="bf16",
+        asked_by=("mixed", "int8"),
+    ),
     Row(engine="openvino", precision="int8-static", exactness="lossy", levels=_LOSSY, asked_by=("int8",)),
     Row(
         engine="openvino",
@@ -38,14 +45,7 @@ ROWS = (
         wants="bf16",
         asked_by=("bf16", "mixed"),
     ),
-    Row(
-        engine="openvino",
-        precision="int8-static-bf16",
-        exactness="lossy",
-        levels=_LOSSY,
-        wants="bf16",
-        asked_by=("mixed", "int8"),
-    ),
+    Row(engine="onnxruntime", precision="fp32", exactness="reassociates", asked_by=("fp32",)),
     Row(engine="onnxruntime", precision="int8-static", exactness="lossy", levels=_LOSSY, asked_by=("int8",)),
     Row(engine="onnxruntime", precision="int8-dynamic", exactness="lossy", levels=_LOSSY, asked_by=("int8",)),
 )

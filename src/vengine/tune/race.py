@@ -84,7 +84,7 @@ def race(
     order, deadline = random.Random(seed), time.monotonic() + seconds
     times = Times(ms={c.name: {load.name: [] for load in loads} for c in contenders})
     feeds = {(c.name, load.name): c.feeds(load) for c in contenders for load in loads}
-    _warm_up(contenders, loads, feeds)
+    usual = _warm_up(contenders, loads, feeds)
     for done in range(rounds[1]):
         left = deadline - time.monotonic()
         if done >= rounds[0] and left <= 0:
@@ -92,32 +92,41 @@ def race(
         tell({"event": "race", "round": done + 1, "seconds_left": max(left, 0.0)})
         for load in loads:
             for contender in order.sample(list(contenders), len(contenders)):
-                ms = _turn(contender, feeds[contender.name, load.name])
-                times.ms[contender.name][load.name].append(ms)
+                key = contender.name, load.name
+                times.ms[contender.name][load.name].append(_turn(contender, feeds[key], usual[key]))
     return times
 
 
-def _warm_up(contenders: Sequence[Contender], loads: Sequence[Load], feeds: Mapping[tuple[str, str], Feeds]) -> None:
-    """Each shape twice, uncounted: engines compile and allocate on the first call of a shape."""
+def _warm_up(
+    contenders: Sequence[Contender], loads: Sequence[Load], feeds: Mapping[tuple[str, str], Feeds]
+) -> dict[tuple[str, str], float]:
+    """Each load twice, uncounted: engines compile and allocate on the first call of a shape.
+
+    Returns:
+        The second pass's milliseconds, by contender and load.
+    """
+    usual = {}
     for contender in contenders:
-        contender.worker.resume()
         for load in loads:
-            contender.worker.time(feeds[contender.name, load.name], repeats=2, together=contender.together)
+            key = contender.name, load.name
+            usual[key] = contender.worker.time(feeds[key], repeats=2, together=contender.together)[-1]
         contender.worker.pause()
+    return usual
 
 
-def _turn(contender: Contender, feeds: Feeds) -> float:
-    """One counted pass behind one uncounted, which brings code and weights back into the caches."""
-    contender.worker.resume()
-    first, *counted = contender.worker.time(feeds, repeats=2, together=contender.together)
-    if first < _SHORT_MS:
-        repeats = max(3, int(_SHORT_MS / max(first, 0.05)))
-        counted = contender.worker.time(feeds, repeats=repeats, together=contender.together)
+def _turn(contender: Contender, feeds: Feeds, usual_ms: float) -> float:
+    """Milliseconds of one pass: counted behind an uncounted one that brings code and weights back into the caches.
+
+    A long pass does that for itself; a short one is repeated, and the median counts.
+    """
+    warm = 0 if usual_ms > _LONG_MS else 1
+    counted = max(1, min(_MOST_REPEATS, round(_SHORT_MS / max(usual_ms, 0.01))))
+    times = contender.worker.time(feeds, repeats=warm + counted, together=contender.together)[warm:]
     contender.worker.pause()
-    return sorted(counted)[len(counted) // 2]
+    return sorted(times)[len(times) // 2]
 
 
-_SHORT_MS = 20.0  # a shorter load is repeated within its turn, and the median of the repeats counts
+_SHORT_MS, _LONG_MS, _MOST_REPEATS = 20.0, 100.0, 25
 
 
 def median(ms: Sequence[float]) -> Interval:

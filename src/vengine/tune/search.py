@@ -70,7 +70,7 @@ def search(bench: Bench, recipes: Sequence[Recipe], refused: Sequence[Trial]) ->
     if not (good := _sound(trials)):
         return _nothing(trials)
     others = [r for best in _leaders(good) for r in _other_profiles(bench, best)]
-    trials += _attempts(bench, others, _PROFILES_END)
+    trials += _attempts(bench, others, _PROFILES_END, optional=True)
     finalists = _finalists(_sound(trials))
     with ExitStack() as stack:
         workers = {t.variant.digest: _open(bench, t, stack) for t in finalists if t.variant}
@@ -82,9 +82,11 @@ def search(bench: Bench, recipes: Sequence[Recipe], refused: Sequence[Trial]) ->
     return _prove(bench, trials, ahead, times, plan)
 
 
-def _attempts(bench: Bench, recipes: Sequence[Recipe], share: float) -> list[Trial]:
+def _attempts(bench: Bench, recipes: Sequence[Recipe], share: float, *, optional: bool = False) -> list[Trial]:
     trials = []
     for i, recipe in enumerate(recipes):
+        if optional and bench.left(share) <= 0:
+            break
         bench.tell({"event": "trial-start", "recipe": recipe.label, "index": i + 1, "total": len(recipes)})
         trial = _attempt(bench, recipe, share)
         ratio = trial.ratio.value if trial.ratio else None

@@ -18,7 +18,7 @@ from vengine.tune.race import Contender, Load, race
 from vengine.types import Budget, Interval, Invariance, Recipe, Trial, Variant, Verdict
 from vengine.verify.arrange import Output, arrange
 from vengine.verify.compare import Judge
-from vengine.verify.invariance import check_invariance
+from vengine.verify.invariance import invariance
 
 if TYPE_CHECKING:
     from vengine.engines.base import Session
@@ -65,12 +65,13 @@ def compare(
     found = original.judge.verdict(answers(session, prepared))
     if prepared.tokenizer is None:
         return found, None
-    moved = check_invariance(
+    moved = invariance(
         session.run,
         prepared.encodings,
         prepared.names,
         prepared.tokenizer.pad_id,
-        bound=budget.min_invariance,
+        prepared.source.task,
+        budget.min_invariance,
         texts=[str(text) for text in prepared.texts],
         max_tokens=prepared.source.max_tokens,
     )
@@ -113,20 +114,21 @@ def _run(
 def _timed(
     trial: Trial, worker: WorkerSession, prepared: Prepared, original: Original, loads: Sequence[Load], seed: int
 ) -> Trial:
-    """A short race against the original on the workload, and a first look at the table."""
+    """A short race against the original on the workload, and a first look at the variant's own table."""
     assert trial.variant is not None
     one = contender("original", original.worker, prepared, None)
     other = contender(trial.variant.digest, worker, prepared, trial.recipe)
     worker.pause()
     try:
-        times = race([one, other], (WORKLOAD, *loads), rounds=(3, 3), seconds=0.0, seed=seed)
+        times = race([one, other], (WORKLOAD,), rounds=(3, 3), seconds=0.0, seed=seed)
+        table = race([other], loads, rounds=(3, 3), seconds=0.0, seed=seed)
     except WorkerError as error:
         if not original.worker.alive:
             raise WorkerError(f"the original's process ended: {error.what}") from error
         raise
     ratio = times.ratio(WORKLOAD.name, of=other.name, to=one.name)
     trial = replace(
-        trial, ratio=ratio, cells=times.cells(other.name, loads), peak_rss_bytes=worker.peak_rss_bytes
+        trial, ratio=ratio, cells=table.cells(other.name, loads), peak_rss_bytes=worker.peak_rss_bytes
     )
     if ratio.high < 1.0:
         return replace(trial, status="refused", reason=slower(ratio))

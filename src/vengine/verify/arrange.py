@@ -81,6 +81,17 @@ def _take(rows: Output, places: Sequence[int]) -> Output:
     return rows[np.asarray(places, dtype=np.intp)]
 
 
+def stacked(outputs: Mapping[str, Output]) -> dict[str, Output]:
+    """The same outputs, with lists of equal shapes made into one array."""
+    return {name: _stack(rows) for name, rows in outputs.items()}
+
+
+def _stack(rows: Output) -> Output:
+    if isinstance(rows, list) and len({np.shape(row) for row in rows}) == 1:
+        return np.stack(rows)
+    return rows
+
+
 def excerpt(sample: Sample, width: int = 80) -> str:
     """The start of a sample, for a report."""
     text = sample.text if sample.pair is None else f"{sample.text} | {sample.pair}"

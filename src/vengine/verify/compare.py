@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 from vengine.errors import DataError
 from vengine.types import Budget, Interval, Sample, Task, Verdict
 from vengine.verify import agreement, soundness
-from vengine.verify.arrange import PAIR, VECTOR_TASKS, Array, Index, Output, arrange, excerpt, texts_of
+from vengine.verify.arrange import PAIR, VECTOR_TASKS, Array, Index, Output, arrange, excerpt, stacked, texts_of
 from vengine.verify.labels import label_indices
 from vengine.verify.metrics import Metric, get_metric, measure
 from vengine.verify.outcome import Measured, decide, failed
@@ -101,13 +101,14 @@ class Judge:
             raise DataError("there are no samples to compare on", next_step="give a file of texts with --data")
         soundness.check_original(original, samples)
         self.task, self.samples, self.budget, self.seed = task, tuple(samples), budget, seed
-        self.original, self.labels = dict(original), tuple(labels)
+        self.original, self.labels = stacked(original), tuple(labels)
         self.note = ""  # why labels were left aside
-        self._floats = tuple(name for name, rows in original.items() if soundness.is_float(rows))
+        self._floats = tuple(name for name, rows in self.original.items() if soundness.is_float(rows))
         self._measure = self._choose()
 
     def verdict(self, optimized: Outputs) -> Verdict:
         """Compare one optimised model's outputs, arranged like the original's."""
+        optimized = stacked(optimized)
         fault = self._form_fault(optimized)
         if fault is not None:
             return failed(fault, self.budget, self.samples)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vengine.errors import DataError
 from vengine.text import Encoding, feeds
-from vengine.types import Invariance
+from vengine.types import Invariance, Task
 from vengine.verify.arrange import Array
 
 Run = Callable[[dict[str, NDArray[np.int64]]], Mapping[str, Array]]
@@ -25,13 +25,14 @@ _TEXTS = 24
 _COMPANY = 8
 
 
-def check_invariance(
+def invariance(
     run: Run,
     encodings: Sequence[Encoding],
     names: Sequence[str],
     pad_id: int,
-    *,
+    task: Task,
     bound: float = 0.999,
+    *,
     texts: Sequence[str] = (),
     max_tokens: int | None = None,
     side: Literal["left", "right"] = "right",
@@ -41,13 +42,14 @@ def check_invariance(
 
     Two answers are compared by 1 − ½ (distance ÷ usual size)², which for vectors of length one is
     their cosine, and which also sees a change of scale; for outputs with a row a token the worst
-    token counts. The usual size is the root mean square over all texts alone (of the spread, where
-    an output is a single number).
+    token counts. The usual size is the root mean square over all texts alone (of the spread, for a
+    scoring model: what counts is how far texts differ).
 
     Args:
         run: feeds → outputs of the model under test, any batch and length.
         encodings: the user's texts as tokens; up to `count` are taken, spread over the lengths.
         names: the model's inputs.
+        task: what the model does.
         bound: the least similarity that passes.
         texts: the texts themselves, for the report.
         max_tokens: padding goes no further.
@@ -67,7 +69,7 @@ def check_invariance(
     singles = [[i] for i in range(len(few))]
     alone = answers(singles)
     others = (answers(_mixed(len(few))), answers(singles, stretch=2), answers(_alike(len(few))))
-    similar = [_similarities(alone, other) for other in others]
+    similar = [_similarities(alone, other, task) for other in others]
     worst = [float(s.min()) for s in similar]
     culprit = chosen[int(np.argmin(np.min(similar, axis=0)))]
     if len(few) < 2:
@@ -130,16 +132,19 @@ def _own(row: Array, width: int, length: int, side: str) -> Array:
     return row[width - length :] if side == "left" else row[:length]
 
 
-def _similarities(alone: Answers, other: Answers) -> NDArray[np.float64]:
+def _similarities(alone: Answers, other: Answers, task: Task) -> NDArray[np.float64]:
     """[texts] the worst output's similarity of each text."""
-    by_output = [_output_similarity([a[n] for a in alone], [b[n] for b in other]) for n in alone[0]]
+    by_output = [_output_similarity([a[n] for a in alone], [b[n] for b in other], task) for n in alone[0]]
     return np.asarray(np.min(by_output, axis=0))
 
 
-def _output_similarity(alone: Sequence[Array], other: Sequence[Array]) -> NDArray[np.float64]:
+def _output_similarity(alone: Sequence[Array], other: Sequence[Array], task: Task) -> NDArray[np.float64]:
     first = [np.atleast_2d(np.asarray(a, dtype=np.float64)) for a in alone]
     second = [np.atleast_2d(np.asarray(b, dtype=np.float64)) for b in other]
-    size = _usual_size(np.concatenate([a.reshape(-1, a.shape[-1]) for a in first]))
+    rows = np.concatenate([a.reshape(-1, a.shape[-1]) for a in first])
+    if task == "scoring" and len(rows) > 1:
+        rows = rows - rows.mean(axis=0)
+    size = float(np.sqrt(np.mean(np.sum(rows**2, axis=1))))
     return np.array(list(_row_similarities(first, second, size)))
 
 
@@ -151,9 +156,3 @@ def _row_similarities(first: Sequence[Array], second: Sequence[Array], size: flo
         distance = float(np.linalg.norm(b - a, axis=-1).max(initial=0.0))
         share = 0.0 if distance == 0 else distance / size if size > 0 else math.inf
         yield max(-1.0, 1 - share**2 / 2)
-
-
-def _usual_size(rows: Any) -> float:
-    if rows.shape[1] == 1 and len(rows) > 1:  # a single number: what counts is how far texts differ
-        rows = rows - rows.mean(axis=0)
-    return float(np.sqrt(np.mean(np.sum(rows**2, axis=1))))

@@ -1,17 +1,4 @@
-"""The user's data → `types.Workload`: texts, pairs, labels, scores, tensors, images, lengths.
-
-| file | what it holds |
-|---|---|
-| `.txt` | a text a line; empty lines are left out |
-| `.jsonl` | a JSON string or object a line |
-| `.csv`, `.tsv` | columns named in a header; without one: text · text, label · text, text, score |
-| `.npz`, `.npy` | arrays with the samples along axis 0, named like the model's inputs; `labels`, `scores` |
-| a directory | images; when they all lie in subdirectories, these name the classes |
-
-Column and key names that are understood stand in `TEXT`, `PAIR`, `LABEL` and `SCORE` below; others
-are named by the caller. Nothing is dropped in silence: a line that can't be used is an error that
-names it.
-"""
+"""Text files → samples: a text a line, JSON lines, tables with and without a header."""
 
 from __future__ import annotations
 
@@ -20,29 +7,20 @@ import io
 import json
 import math
 import re
-import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from vengine.digests import digest_file, digest_json, digest_tree
-from vengine.errors import DataError, UsageError
-from vengine.types import Objective, Sample, TensorSpec, Workload
+from vengine.errors import DataError
+from vengine.types import Sample
 
 TEXT = ("text", "sentence", "sentence1", "text1", "question", "query", "utterance", "content", "premise", "anchor")
 PAIR = ("pair", "text_pair", "sentence2", "text2", "passage", "document", "answer", "hypothesis", "positive")
 LABEL = ("label", "category", "intent", "class", "target")
 SCORE = ("score", "similarity", "similarity_score", "relevance")
-IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
 
-ONLY_INPUT = "input"  # the tensor of a sample whose file names none: stands for the model's only input
 LONGEST_TEXT = 100_000  # characters; far beyond any encoder's window, so it is a wrong file or column
-LARGEST_FILE = 1 << 30  # bytes
-MOST_LENGTHS = 100_000  # a longer histogram is scaled down
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*$")
 
 
@@ -58,7 +36,7 @@ class _Row:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Columns:
+class Columns:
     """Which columns the caller named; None: by the known names."""
 
     text: str | None = None
@@ -93,94 +71,22 @@ def _no_column(name: str, known: Sequence[str], where: str) -> DataError:
     )
 
 
-def read_workload(
-    path: str | Path,
-    *,
-    lengths: str | Path | Sequence[int] | None = None,
-    concurrency: int = 1,
-    objective: Objective = "latency",
-    text_column: str | None = None,
-    pair_column: str | None = None,
-    label_column: str | None = None,
-) -> Workload:
-    """Read the user's samples.
-
-    Args:
-        path: a file or a directory of images, as the table above says.
-        lengths: tokens a text, or a file of them (`read_lengths`). Without it the workload's
-            `lengths` stay empty: how long a text is depends on the model's tokenizer.
-        concurrency: requests in flight at once, ≥ 1.
-
-    Returns:
-        At least two samples. Images stay on disk: their tensor is a `Path` until `tensors_for`
-        reads it.
-
-    Raises:
-        DataError: the file can't be used; the message says which line and why.
-    """
-    path = Path(path)
-    if concurrency < 1:
-        raise UsageError(f"concurrency is {concurrency}", next_step="give 1 or more")
-    columns = _Columns(text=text_column, pair=pair_column, label=label_column)
-    samples = tuple(_read(path, columns))
-    _check_samples(samples, path)
-    sizes = read_lengths(lengths) if isinstance(lengths, (str, Path)) else tuple(lengths or ())
-    identity = {
-        "data": _digest(path),
-        "columns": [text_column, pair_column, label_column],
-        "lengths": sizes,
-        "concurrency": concurrency,
-        "objective": objective,
-    }
-    return Workload(
-        samples=samples,
-        lengths=sizes,
-        concurrency=concurrency,
-        objective=objective,
-        origin=str(path),
-        digest=digest_json(identity),
-    )
+def read_text(path: Path) -> list[Sample]:
+    """A text a line; empty lines are left out."""
+    return [_checked(row) for row in _text_rows(path)]
 
 
-def _read(path: Path, columns: _Columns) -> Iterable[Sample]:
-    if not path.exists():
-        raise DataError("there is no such data file", where=str(path), next_step="check the path")
-    if path.is_dir():
-        return _read_images(path)
-    if path.stat().st_size > LARGEST_FILE:
-        raise DataError(
-            f"the data file has {path.stat().st_size:,} bytes; {LARGEST_FILE:,} are the most",
-            where=str(path),
-            next_step="give a sample of it: some thousand lines are enough",
-        )
-    readers: dict[str, Callable[[], Iterable[Sample]]] = {
-        ".txt": lambda: map(_checked, _read_text(path)),
-        ".jsonl": lambda: map(_checked, _read_jsonl(path, columns)),
-        ".csv": lambda: map(_checked, _read_table(path, columns, ",")),
-        ".tsv": lambda: map(_checked, _read_table(path, columns, "\t")),
-        ".npz": lambda: _read_arrays(path),
-        ".npy": lambda: _read_arrays(path),
-    }
-    if path.suffix.lower() not in readers:
-        raise DataError(
-            f"data files of the kind {path.suffix or path.name!r} are not known",
-            where=str(path),
-            next_step=f"use one of {', '.join(readers)}, or a directory of images",
-        )
-    try:
-        return readers[path.suffix.lower()]()
-    except OSError as error:
-        raise DataError(f"the data file can't be read: {error.strerror}", where=str(path)) from error
+def read_jsonl(path: Path, columns: Columns) -> list[Sample]:
+    """A JSON string or object a line."""
+    return [_checked(row) for row in _json_rows(path, columns)]
 
 
-def _digest(path: Path) -> str:
-    return digest_tree(path, _image_files(path)) if path.is_dir() else digest_file(path)
+def read_table(path: Path, columns: Columns, delimiter: str) -> list[Sample]:
+    """CSV or TSV, with a header or in one of the three known forms without."""
+    return [_checked(row) for row in _table_rows(path, columns, delimiter)]
 
 
-# --- texts -----------------------------------------------------------------------------------
-
-
-def _lines(path: Path) -> list[str]:
+def decoded_lines(path: Path) -> list[str]:
     """The file's lines, decoded strictly."""
     data = path.read_bytes()
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -198,23 +104,23 @@ def _lines(path: Path) -> list[str]:
     return [line.removesuffix("\r") for line in text.split("\n")]
 
 
-def _read_text(path: Path) -> Iterator[_Row]:
-    for number, line in enumerate(_lines(path), 1):
+def _text_rows(path: Path) -> Iterator[_Row]:
+    for number, line in enumerate(decoded_lines(path), 1):
         if line.strip():
             yield _Row(where=f"{path}, line {number}", text=line.strip())
 
 
-def _read_jsonl(path: Path, columns: _Columns) -> Iterator[_Row]:
-    for number, line in enumerate(_lines(path), 1):
+def _json_rows(path: Path, columns: Columns) -> Iterator[_Row]:
+    for number, line in enumerate(decoded_lines(path), 1):
         if not line.strip():
             continue
         where = f"{path}, line {number}"
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise DataError(f"the line is not JSON: {error}", where=where, next_step="give one JSON value a line") from (
-                error
-            )
+            raise DataError(
+                f"the line is not JSON: {error}", where=where, next_step="give one JSON value a line"
+            ) from (error)
         if isinstance(record, str):
             yield _Row(where=where, text=record)
         elif isinstance(record, dict):
@@ -224,7 +130,7 @@ def _read_jsonl(path: Path, columns: _Columns) -> Iterator[_Row]:
             raise DataError(f"the line is a JSON {type(record).__name__}", where=where, next_step="give objects")
 
 
-def _read_table(path: Path, columns: _Columns, delimiter: str) -> Iterator[_Row]:
+def _table_rows(path: Path, columns: Columns, delimiter: str) -> Iterator[_Row]:
     rows = list(_cells(path, delimiter))
     if not rows:
         return
@@ -248,7 +154,7 @@ def _read_table(path: Path, columns: _Columns, delimiter: str) -> Iterator[_Row]
 
 def _cells(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """(line, cells) of every record that isn't empty."""
-    reader = csv.reader(io.StringIO("\n".join(_lines(path)), newline=""), delimiter=delimiter, strict=True)
+    reader = csv.reader(io.StringIO("\n".join(decoded_lines(path)), newline=""), delimiter=delimiter, strict=True)
     start = 1
     try:
         for cells in reader:
@@ -339,16 +245,3 @@ def _number(value: Any) -> float | None:
     except (TypeError, ValueError):
         return None
     return number if math.isfinite(number) else None
-
-
-def _check_samples(samples: Sequence[Sample], path: Path) -> None:
-    if len(samples) < 2:
-        what = "the data file is empty" if not samples else "the data file holds a single sample"
-        raise DataError(what, where=str(path), next_step="give at least two; a verdict needs some hundred")
-    labels = [s.label for s in samples if s.label is not None]
-    if labels and len(set(labels)) == 1:
-        raise DataError(
-            f"all labels are {labels[0]!r}: one class tells nothing",
-            where=str(path),
-            next_step="give samples of two classes or more, or take the labels away",
-        )

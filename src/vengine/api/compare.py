@@ -1,0 +1,73 @@
+"""One sentence through the original and the shipped variants, side by side, for people to look at."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vengine.engines.base import Opening
+from vengine.engines.process import WorkerSession
+from vengine.tune.prepare import Prepared
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from vengine.api.shipping import Shipment
+
+_SENTENCES = (
+    "The parcel arrived two days late, but the driver called ahead and was very kind.",
+    "涡轮增压让同一台发动机跑得更快。",
+)
+_SHOWN_VALUES = 6
+_REPEATS = 9
+
+
+def side_by_side(shipment: Shipment) -> list[dict[str, Any]]:
+    """Run each sentence through both; [] for a model without a tokenizer."""
+    if shipment.prepared.tokenizer is None:
+        return []
+    openings = {
+        v.digest: Opening(
+            engine=v.recipe.engine,
+            path=v.directory / v.entry,
+            precision=v.recipe.precision,
+            profile=v.recipe.profile,
+        )
+        for v in shipment.variants
+        if v.digest in {entry.variant for entry in shipment.plan.entries}
+    }
+    with WorkerSession.planned(shipment.plan, openings) as shipped:
+        return [_row(text, shipment.prepared, shipment.original.worker, shipped) for text in _SENTENCES]
+
+
+def _row(text: str, prepared: Prepared, original: WorkerSession, shipped: WorkerSession) -> dict[str, Any]:
+    from vengine.text import feeds
+
+    assert prepared.tokenizer is not None
+    call = feeds(prepared.tokenizer.encode([text]), prepared.names, prepared.tokenizer.pad_id)
+    before, after = original.run(call), shipped.run(call)
+    name = next(iter(before))
+    return {
+        "text": text,
+        "output": name,
+        "original": _shown(before[name]),
+        "optimized": _shown(after[name]),
+        "cosine": _cosine(before[name], after[name]),
+        "original_ms": _median(original, call),
+        "optimized_ms": _median(shipped, call),
+    }
+
+
+def _shown(values: np.ndarray) -> list[float]:
+    return [round(float(v), 5) for v in values.ravel()[:_SHOWN_VALUES]]
+
+
+def _cosine(one: np.ndarray, two: np.ndarray) -> float:
+    import numpy as np
+
+    a, b = one.ravel().astype(np.float64), two.ravel().astype(np.float64)
+    return float(a @ b / max(float(np.linalg.norm(a) * np.linalg.norm(b)), 1e-30))
+
+
+def _median(worker: WorkerSession, call: dict[str, Any]) -> float:
+    times = sorted(worker.time([call], repeats=_REPEATS))
+    return round(times[len(times) // 2], 3)

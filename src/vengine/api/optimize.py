@@ -1,0 +1,297 @@
+"""`optimize`: from a model and some traffic to a verified bundle and its report.
+
+    open the source → export → prepare the workload → search → write the bundle → run it side by side
+
+Work that can be used again (exports, quantised artefacts, the journal of trials) lies in the cache under a key made
+of everything that it depends on, so a killed run resumes and another question never gets this one's answer.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import vengine
+from vengine.digests import digest_file, digest_json
+from vengine.engines.base import ENGINES, get_engine
+from vengine.errors import UsageError
+from vengine.hardware import machine as this_machine
+from vengine.hardware import threads_for
+from vengine.types import Budget, Machine, Objective, Settings, Source, Task, Workload
+
+Tell = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What was asked for, resolved: the source is open, the workload is read."""
+
+    source: Source
+    workload: Workload
+    budget: Budget
+    settings: Settings
+    machine: Machine
+    threads: int
+    cache: Path
+    resume: bool
+    tell: Tell
+
+
+def optimize(
+    source: str | Path | Source,
+    *,
+    data: str | Path | Workload | None = None,
+    lengths: str | Path | Sequence[int] | None = None,
+    concurrency: int = 1,
+    objective: Objective = "latency",
+    budget: Budget = Budget(),  # noqa: B008 - frozen
+    settings: Settings = Settings(),  # noqa: B008 - frozen
+    out: str | Path | None = None,
+    html: str | Path | None = None,
+    pack: bool = False,
+    resume: bool = True,
+    progress: Tell | None = None,
+    task: Task | None = None,
+    text_column: str | None = None,
+    pair_column: str | None = None,
+    label_column: str | None = None,
+    cache: Path | None = None,
+) -> dict[str, Any]:
+    """Make a model faster, prove that it answers the same, and write the bundle.
+
+    Args:
+        source: what `open_source` takes, or an open Source.
+        data: the user's samples; without, built-in texts (or noise for a tensor model), and the report says so.
+        out: the bundle to write; default NAME.vengine in the working directory.
+        html: also write the report there, as one HTML file.
+        resume: use what an interrupted run of the same question left.
+        progress: called with events (see `vengine.report.progress`).
+
+    Returns:
+        The report (docs/report-format.md). `report["met"]` says whether the target was met; when not, the bundle
+        holds the original.
+
+    Raises:
+        VengineError: bad input, or no room; nothing that existed before is touched.
+    """
+    from vengine.bundle.place import replaceable
+
+    started = time.monotonic()
+    cache = cache or default_cache()
+    tell = progress or (lambda _: None)
+    tell({"event": "phase", "name": "read the source"})
+    opened = source if isinstance(source, Source) else _open(source, cache, task)
+    target = replaceable(Path(out) if out is not None else Path(f"{opened.name}.vengine"))
+    _must_be_writable(target.parent)
+    columns = {"text_column": text_column, "pair_column": pair_column, "label_column": label_column}
+    machine = this_machine()
+    request = Request(
+        source=opened,
+        workload=_workload(opened, data, lengths, concurrency, objective, columns, settings),
+        budget=budget,
+        settings=settings,
+        machine=machine,
+        threads=threads_for(machine, settings.threads),
+        cache=cache,
+        resume=resume,
+        tell=tell,
+    )
+    with _workplace(request) as folder:
+        report = _run(request, folder, target, started)
+    _write_extras(report, target, Path(html) if html else None, pack)
+    return report
+
+
+def default_cache() -> Path:
+    """Where downloads and unfinished work are kept: $VENGINE_CACHE, else the user's cache folder."""
+    if told := os.environ.get("VENGINE_CACHE"):
+        return Path(told)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vengine"
+
+
+def _open(source: str | Path, cache: Path, task: Task | None) -> Source:
+    from vengine.sources import open_source
+
+    return open_source(source, cache=cache / "sources", task=task)
+
+
+def _workload(
+    source: Source,
+    data: str | Path | Workload | None,
+    lengths: str | Path | Sequence[int] | None,
+    concurrency: int,
+    objective: Objective,
+    columns: dict[str, str | None],
+    settings: Settings,
+) -> Workload:
+    from vengine.tune import sample_texts
+    from vengine.tune.prepare import synthetic
+    from vengine.workload import fit_tensors, read_lengths, read_workload
+
+    if isinstance(data, Workload):
+        return data
+    if data is not None:
+        read = read_workload(data, lengths=lengths, concurrency=concurrency, objective=objective, **columns)
+        if source.tokenizer is not None:
+            return read
+        return replace(read, samples=fit_tensors(read.samples, source.inputs))
+    made = sample_texts.workload() if source.tokenizer is not None else synthetic(source, settings)
+    arriving = read_lengths(lengths) if isinstance(lengths, (str, Path)) else tuple(lengths or ())
+    return replace(made, lengths=arriving, concurrency=concurrency, objective=objective)
+
+
+def _must_be_writable(folder: Path) -> None:
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError("the folder for the bundle can't be written to", where=str(folder), next_step="choose --out")
+
+
+@contextmanager
+def _workplace(request: Request) -> Iterator[Path]:
+    """The folder of this question's work, owned by one process at a time."""
+    question = [
+        vengine.__version__,
+        request.source.digest,
+        request.source.task,
+        request.workload.digest,
+        request.workload.lengths,
+        request.workload.objective,
+        request.budget,
+        replace(request.settings, time_seconds=0.0),
+        replace(request.machine, memory_available_bytes=0),
+        request.threads,
+    ]
+    folder = request.cache / "work" / digest_json(question)[7:23]
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(
+                "another run is at work on the same question",
+                where=str(folder),
+                next_step="wait for it, or stop it and run the same command to go on from where it was",
+            ) from None
+        if not request.resume:
+            for item in folder.iterdir():
+                if item.name != "lock":
+                    shutil.rmtree(item) if item.is_dir() else item.unlink()
+        yield folder
+
+
+def _run(request: Request, folder: Path, target: Path, started: float) -> dict[str, Any]:
+    """Everything between an open source and a written bundle."""
+    from vengine.api.shipping import Shipment
+    from vengine.tune.candidates import candidates
+    from vengine.tune.journal import Journal
+    from vengine.tune.original import open_original, refuse_too_large
+    from vengine.tune.prepare import prepare
+    from vengine.tune.search import Bench, search
+
+    source, settings = request.source, request.settings
+    refuse_too_large(source, request.machine, request.budget)
+    prepared = prepare(source, request.workload, settings)
+    model = _exported(request, folder)
+    request.tell({"event": "phase", "name": "run the original"})
+    original, prepared = open_original(source, prepared, request.budget, request.threads, settings.time_seconds)
+    with original.worker:
+        bench = Bench(
+            prepared=prepared,
+            workshop=_workshop(request, folder, model, prepared.calibration(settings.calibration_samples)),
+            original=original,
+            machine=request.machine,
+            settings=settings,
+            budget=request.budget,
+            journal=Journal(folder / "journal.jsonl"),
+            tell=request.tell,
+        )
+        installed = {name for name in ENGINES if get_engine(name).availability().ok}
+        found = search(bench, *candidates(source, request.machine, settings, request.threads, installed))
+        shipment = Shipment(
+            found=found,
+            prepared=prepared,
+            original=original,
+            machine=request.machine,
+            budget=request.budget,
+            settings=settings,
+            threads=request.threads,
+        )
+        return _ship(request, shipment, target, started)
+
+
+def _exported(request: Request, folder: Path) -> Path:
+    """The graph that every variant starts from; an OpenVINO IR is one already."""
+    from vengine.graph.export import export
+
+    if request.source.kind == "openvino":
+        return request.source.path
+    model = folder / "export" / "model.onnx"
+    done = folder / "export" / "done"  # written last: a killed export is done again
+    if not done.exists():
+        request.tell({"event": "phase", "name": "export"})
+        shutil.rmtree(model.parent, ignore_errors=True)
+        model = export(request.source, model.parent).path
+        done.write_text(digest_file(model))
+    return model
+
+
+def _workshop(request: Request, folder: Path, model: Path, calibration: list[Any]) -> Any:
+    from vengine.tune.build import Workshop
+
+    return Workshop(
+        model=model,
+        directory=folder / "built",
+        calibration=calibration,
+        transformer=request.source.tokenizer is not None or "attention" in request.source.architecture.lower(),
+    )
+
+
+def _ship(request: Request, shipment: Any, target: Path, started: float) -> dict[str, Any]:
+    """Write the bundle, and run it from there beside the original."""
+    from vengine.api.compare import side_by_side
+    from vengine.api.shipping import draft_bundle, report_of
+    from vengine.bundle.write import write_bundle
+    from vengine.report.html import html
+
+    request.tell({"event": "phase", "name": "write the bundle"})
+    draft = draft_bundle(shipment)
+    report = report_of(shipment, bundle=_shown(target), digest=draft.digest, command=_command())
+    report["side_by_side"] = side_by_side(shipment)
+    report["seconds"] = round(time.monotonic() - started, 1)
+    write_bundle(target, draft, report=report, page=html(report))
+    return report
+
+
+def _write_extras(report: dict[str, Any], target: Path, html: Path | None, pack: bool) -> None:
+    from vengine.bundle.read import open_bundle
+    from vengine.report.html import html as render
+
+    if html is not None:
+        part = html.with_name(html.name + ".part")
+        part.write_text(render(report), encoding="utf-8")
+        part.replace(html)
+    if pack:
+        open_bundle(target).pack()
+
+
+def _shown(path: Path) -> str:
+    """The path as a user would type it: relative where it lies below the working directory."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def _command() -> tuple[str, ...]:
+    """The command line, for the report; a call from Python is said to be one."""
+    name = Path(sys.argv[0]).name if sys.argv and sys.argv[0] else ""
+    return ("vengine", *sys.argv[1:]) if name in ("vengine", "vengine.exe") else ("vengine.optimize(…)",)
+
+

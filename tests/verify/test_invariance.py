@@ -1,0 +1,143 @@
+"""A model that looks at its neighbours, its padding or its place is caught; one that doesn't passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pytest
+
+from vengine.errors import DataError
+from vengine.text import Encoding
+from vengine.types import Invariance, Task
+from vengine.verify.invariance import invariance
+
+NAMES = ("input_ids", "attention_mask")
+Feeds = Mapping[str, np.ndarray]
+RANDOM = np.random.default_rng(0)
+TABLE = RANDOM.normal(0, 1, (100, 16))
+TABLE[0] = 3.0  # the padding token is loud: whoever forgets the mask hears it
+
+
+def texts(count: int = 40) -> list[Encoding]:
+    lengths = RANDOM.integers(2, 30, count)
+    ids = [RANDOM.integers(1, 100, n) for n in lengths]
+    return [Encoding(ids=i, type_ids=np.zeros_like(i), truncated=False) for i in ids]
+
+
+def mean(feeds: Feeds) -> np.ndarray:
+    mask = feeds["attention_mask"][..., None]
+    return (TABLE[feeds["input_ids"]] * mask).sum(axis=1) / mask.sum(axis=1)
+
+
+def unit(rows: np.ndarray) -> np.ndarray:
+    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+
+
+def one_scale(feeds: Feeds) -> np.ndarray:
+    """Like dynamic int8: one scale for the whole batch, and few steps."""
+    rows = TABLE[feeds["input_ids"]]
+    step = np.abs(rows).max() / 7
+    mask = feeds["attention_mask"][..., None]
+    return (np.round(rows / step) * step * mask).sum(axis=1) / mask.sum(axis=1)
+
+
+def listens(feeds: Feeds) -> np.ndarray:
+    rows = mean(feeds)
+    return rows + 0.3 * rows.mean(axis=0)
+
+
+MODELS: dict[str, tuple[Callable[[Feeds], np.ndarray], Task, bool]] = {
+    "mean over the mask": (lambda f: unit(mean(f)), "embedding", True),
+    "hidden states": (lambda f: TABLE[f["input_ids"]], "features", True),
+    "logits": (lambda f: mean(f) @ TABLE[:4].T, "classification", True),
+    "float noise": (lambda f: unit(mean(f)) + 1e-4 * np.random.default_rng().normal(0, 1, 16), "embedding", True),
+    "no mask": (lambda f: unit(TABLE[f["input_ids"]].mean(axis=1)), "embedding", False),
+    "first row for all": (lambda f: unit(mean(f)[:1].repeat(len(f["input_ids"]), axis=0)), "embedding", False),
+    "rows reversed": (lambda f: unit(mean(f)[::-1]), "embedding", False),
+    "one scale a batch": (lambda f: unit(one_scale(f)), "embedding", False),
+    "listens to neighbours": (lambda f: unit(listens(f)), "embedding", False),
+    "scaled by the batch": (lambda f: mean(f) * (1 + 0.1 * len(f["input_ids"])), "classification", False),
+    "place in the batch": (lambda f: unit(mean(f)) + 0.1 * np.arange(len(f["input_ids"]))[:, None], "embedding", False),
+    "hidden states shifted": (lambda f: TABLE[(f["input_ids"] + f["input_ids"].shape[1]) % 100], "features", False),
+    "score with an offset": (lambda f: 1000 + mean(f)[:, :1], "scoring", True),
+    "score moved by the batch": (lambda f: 1000 + mean(f)[:, :1] + 0.1 * len(f["input_ids"]), "scoring", False),
+    "NaN in company": (lambda f: np.where(len(f["input_ids"]) > 1, np.nan, mean(f)), "embedding", False),
+}
+
+
+def check(model: Callable[[Feeds], np.ndarray], task: Task, encodings: list[Encoding], **more: object) -> Invariance:
+    return invariance(lambda f: {"out": model(f)}, encodings, NAMES, 0, task, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_company_must_not_matter(name: str) -> None:
+    model, task, sound = MODELS[name]
+    found = check(model, task, texts())
+    assert found.outcome == ("pass" if sound else "fail"), found
+    assert -1 <= found.worst <= 1 + 1e-12
+
+
+@pytest.mark.parametrize(
+    ("model", "moves"),
+    [
+        (lambda f: unit(TABLE[f["input_ids"]].mean(axis=1)), "alone_vs_padded"),
+        (lambda f: unit(listens(f)), "alone_vs_batch"),
+        (lambda f: unit(listens(f)), "alone_vs_neighbours"),
+    ],
+)
+def test_the_comparison_that_moves_is_told_apart(model: Callable[[Feeds], np.ndarray], moves: str) -> None:
+    assert getattr(check(model, "embedding", texts()), moves) < 0.999
+
+
+def test_left_padding_is_read_from_the_right_end() -> None:
+    for side in ("left", "right"):
+        assert check(lambda f: TABLE[f["input_ids"]], "features", texts(), side=side).outcome == "pass"
+
+
+def test_the_number_is_a_cosine_for_vectors_of_length_one() -> None:
+    angle = 0.1
+
+    def turned(feeds: Feeds) -> np.ndarray:
+        turn = angle if len(feeds["input_ids"]) > 1 else 0.0
+        return np.tile([np.cos(turn), np.sin(turn)], (len(feeds["input_ids"]), 1))
+
+    found = check(turned, "embedding", texts())
+    assert found.alone_vs_batch == pytest.approx(np.cos(angle))
+    assert found.alone_vs_padded == pytest.approx(1.0)
+
+
+def test_padding_stops_at_the_models_window_and_the_culprit_is_named() -> None:
+    widest = []
+
+    def model(feeds: Feeds) -> np.ndarray:
+        widest.append(feeds["input_ids"].shape[1])
+        rows = unit(mean(feeds))
+        rows[(feeds["input_ids"] == 99).any(axis=1) & (len(rows) > 1)] *= -1
+        return rows
+
+    encodings = [Encoding(ids=np.full(n, n), type_ids=np.zeros(n, dtype=int), truncated=False) for n in range(2, 21)]
+    marked = Encoding(ids=np.array([5, 99, 5]), type_ids=np.zeros(3, dtype=int), truncated=False)
+    found = check(
+        model, "embedding", [*encodings, marked], max_tokens=25, texts=[f"text {i}" for i in range(19)] + ["the culprit"]
+    )
+    assert max(widest) == 25
+    assert found.worst_sample == "the culprit"
+
+
+@pytest.mark.parametrize(("count", "outcome"), [(1, "undecided"), (2, "pass"), (7, "pass"), (9, "pass"), (500, "pass")])
+def test_any_number_of_texts(count: int, outcome: str) -> None:
+    calls = []
+
+    def model(feeds: Feeds) -> np.ndarray:
+        calls.append(len(feeds["input_ids"]))
+        return unit(mean(feeds))
+
+    assert check(model, "embedding", texts(count)).outcome == outcome
+    assert max(calls) <= 8
+    assert len(calls) <= 60
+
+
+def test_no_texts_are_refused() -> None:
+    with pytest.raises(DataError, match="no texts"):
+        check(mean, "embedding", [])
