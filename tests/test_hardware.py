@@ -125,9 +125,7 @@ QUOTAS = [
 
 
 @pytest.mark.parametrize(("files", "cores", "threads"), [row[1:] for row in QUOTAS], ids=[row[0] for row in QUOTAS])
-def test_cores_and_threads_follow_the_quota(
-    tmp_path: Path, files: dict[str, str], cores: float, threads: int
-) -> None:
+def test_cores_and_threads_follow_the_quota(tmp_path: Path, files: dict[str, str], cores: float, threads: int) -> None:
     here = machine({}, root=build(tmp_path, files))
     assert here.cores_allowed == pytest.approx(cores)
     assert threads_for(here) == threads
@@ -192,10 +190,10 @@ def test_memory_is_the_smaller_of_machine_and_cgroup(
 
 # environment, flags that must be there, flags that must not
 LIMITS = [
-    ({}, {"avx2", "avx512f", "avx512_vnni", "avx512_bf16"}, set()),
-    ({"ONEDNN_MAX_CPU_ISA": "AVX2"}, {"avx2", "fma"}, {"avx512f", "avx512bw", "avx512_vnni", "avx512_bf16"}),
+    ({}, {"avx2", "avx512f", "avx512_vnni", "avx512_bf16", "vnni", "bf16"}, set()),
+    ({"ONEDNN_MAX_CPU_ISA": "AVX2"}, {"avx2", "fma"}, {"avx512f", "avx512_vnni", "avx512_bf16", "vnni", "bf16"}),
     ({"ONEDNN_MAX_CPU_ISA": "avx512_core"}, {"avx512f", "avx512bw"}, {"avx512_vnni", "avx512_bf16"}),
-    ({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"}, {"avx512_vnni"}, {"avx512_bf16"}),
+    ({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"}, {"avx512_vnni", "vnni"}, {"avx512_bf16", "bf16"}),
     ({"DNNL_MAX_CPU_ISA": "AVX"}, {"avx"}, {"avx2", "avx512f"}),
     ({"ONEDNN_MAX_CPU_ISA": "ALL"}, {"avx512_bf16"}, set()),
     ({"ONEDNN_MAX_CPU_ISA": "nonsense"}, {"avx512_bf16"}, set()),
@@ -232,7 +230,7 @@ def test_what_the_flags_mean(isa: tuple[str, ...], vnni: bool, bf16: bool) -> No
 def test_an_arm_machine_names_its_features(tmp_path: Path) -> None:
     arm = "processor : 0\nFeatures : fp asimd asimddp i8mm bf16 crc32\nCPU part : 0xd4f\n"
     here = machine({}, root=build(tmp_path, {"proc/cpuinfo": arm}, cpus=1))
-    assert here.isa == ("asimd", "asimddp", "bf16", "i8mm")
+    assert here.isa == ("asimd", "asimddp", "bf16", "i8mm", "vnni")
     assert here.cpu == "0xd4f"
 
 

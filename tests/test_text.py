@@ -56,9 +56,7 @@ ENCODINGS: list[tuple[str | tuple[str, str], list[int], list[int], bool]] = [
 
 
 @pytest.mark.parametrize(("text", "ids", "types", "cut"), ENCODINGS)
-def test_encode(
-    tokenizer: Tokenizer, text: str | tuple[str, str], ids: list[int], types: list[int], cut: bool
-) -> None:
+def test_encode(tokenizer: Tokenizer, text: str | tuple[str, str], ids: list[int], types: list[int], cut: bool) -> None:
     (encoding,) = tokenizer.encode([text])
     assert encoding.ids.tolist() == ids
     assert encoding.type_ids.tolist() == types
@@ -171,9 +169,7 @@ def test_only_the_inputs_that_the_model_names() -> None:
         ([encoding(1)], ["pixel_values"], None, "pixel_values"),
     ],
 )
-def test_feeds_that_cannot_be_made(
-    encodings: list[Encoding], names: list[str], length: int | None, match: str
-) -> None:
+def test_feeds_that_cannot_be_made(encodings: list[Encoding], names: list[str], length: int | None, match: str) -> None:
     with pytest.raises(UsageError, match=match):
         feeds(encodings, names, 0, length)
 

@@ -94,7 +94,7 @@ def test_columns_can_be_named(tmp_path: Path) -> None:
         ("a.csv", "text,label\n,x\nb,y\n", "text is empty"),
         ("a.csv", "text,score\na,1\nb,high\n", "'high' is not a number"),
         ("a.csv", "text,score\na,1\nb,nan\n", "'nan' is not a number"),
-        ("a.csv", "a,b,c,d\ne,f,g,h\n", "4 columns without names"),
+        ("a.csv", "a b,c,d,e\ne,f,g,h\n", "4 columns without names"),
         ("a.csv", "a b,c d,e f\ng,h,i\n", "3 columns without names"),
         ("a.csv", "".join(f"text {i},answer {i}\n" for i in range(12)), "texts, or labels?"),
         ("a.csv", "body_text,kind\nhow are you,x\nwhere are you,y\n", "'body_text', 'kind'"),
@@ -241,9 +241,7 @@ def test_wrong_arrays(tmp_path: Path, arrays: dict[str, Any], says: str) -> None
         read_workload(npz(tmp_path, **arrays))
 
 
-def test_an_archive_that_unpacks_to_too_much_is_refused_unread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_archive_that_unpacks_to_too_much_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vengine.workload.tensors.LARGEST_UNPACKED", 10_000)
     data = io.BytesIO()
     np.save(data, np.zeros((100, 100)))

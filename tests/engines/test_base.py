@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.engines.making import ONE, layer, layer_feeds
 
 from vengine.api.doctor import doctor
 from vengine.engines.base import ENGINES, arrange, get_engine, named_axes, package_availability, tokens_of
@@ -99,6 +101,15 @@ def test_every_engine_says_whether_it_is_here(name: str) -> None:
     assert found.name == name
     assert availability.ok == bool(availability.version)
     assert availability.ok or (availability.reason and availability.install)
+
+
+@pytest.mark.parametrize("name", ["onnxruntime", "openvino"])
+def test_loading_a_model_leaves_the_callers_arithmetic_alone(tmp_path: Path, name: str) -> None:
+    pytest.importorskip(name, reason=f"{name} is not installed")
+    tiny = np.array([1e-38], dtype=np.float32)
+    assert (tiny * np.float32(0.1))[0] > 0, "another test has switched denormal numbers off"
+    get_engine(name).open(layer(tmp_path / "m.onnx"), "fp32", ONE).run(layer_feeds())
+    assert (tiny * np.float32(0.1))[0] > 0
 
 
 def test_the_fake_takes_part_in_no_race() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from tests.engines.making import ONE, fake, text_feeds
+
 from vengine.engines.base import Session, get_engine
 from vengine.errors import EngineError
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from tests.engines.making import ONE, expected, layer, layer_feeds, quantized_layer
+
 from vengine.engines.base import Session, get_engine
 from vengine.errors import EngineError, UsageError
 from vengine.types import RuntimeProfile, TensorSpec
@@ -29,6 +29,16 @@ def test_the_layer_is_right(tmp_path: Path, precision: str, profile: RuntimeProf
     many = [layer_feeds(b, length, b) for b, length in ((1, 1), (2, 5), (3, 40))]
     for feeds, outputs in zip(many, session.run_many(many), strict=True):
         np.testing.assert_allclose(outputs["z"], expected(feeds), atol=1e-4)
+    session.close()
+
+
+def test_streams_keep_the_order(tmp_path: Path) -> None:
+    session = open_layer(layer(tmp_path / "m.onnx"), profile=RuntimeProfile(threads=2, streams=2))
+    many = [layer_feeds(1 + 60 * (seed % 3 == 0), 1 + 30 * (seed % 2), seed) for seed in range(24)]
+    for feeds, outputs in zip(many, session.run_many(many), strict=True):
+        np.testing.assert_allclose(outputs["z"], expected(feeds), atol=1e-4)
+    with pytest.raises(EngineError, match="failed to run"):
+        session.run_many([many[0], {"x": np.ones((1, 2, 5), dtype=np.float32)}])
     session.close()
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from tests.engines.making import ONE, expected, layer, layer_feeds, quantized_layer
+
 from vengine.engines.base import Session, get_engine
 from vengine.engines.process import WorkerSession
 from vengine.errors import EngineError
@@ -112,5 +112,5 @@ def test_refusals(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "m.onnx"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(EngineError, match="refuses the model|isn't there"):
+    with pytest.raises(EngineError, match=r"refuses the model|isn't there"):
         open_layer(path)

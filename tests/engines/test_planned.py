@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tests.engines.making import ONE, fake, text_feeds
+
 from vengine.engines.base import Feeds, Outputs, Session, get_engine
 from vengine.engines.planned import PlannedSession, TextRunner, chunks, has_free_batch
 from vengine.errors import EngineError, UsageError
@@ -183,12 +183,21 @@ def test_plans_that_cannot_be_followed(tmp_path: Path, plan: Plan, match: str) -
 
 
 @pytest.mark.parametrize("profiles", [None, {"a": profile(8), "b": profile(8)}])
-def test_wrong_feeds_are_refused_by_name(tmp_path: Path, profiles: Any) -> None:
-    session = PlannedSession(PLAN, {name: recorder(tmp_path, name) for name in "ab"}, profiles)
-    with pytest.raises(UsageError, match="'input_ids' is missing"):
-        session._members[0].session._inner.run({"ids": np.ones((2, 3))})  # type: ignore[attr-defined]
-    with pytest.raises((UsageError, KeyError)):
-        session.run({"ids": np.ones((2, 3))})
+@pytest.mark.parametrize(
+    ("feeds", "match"),
+    [
+        ({"ids": np.ones((2, 3))}, "input 'attention_mask' is missing"),
+        ({}, "input 'attention_mask' is missing"),
+        ({**text_feeds(), "more": np.ones((2, 5))}, "no input 'more'"),
+    ],
+)
+def test_wrong_feeds_are_refused_by_name(tmp_path: Path, profiles: Any, feeds: Any, match: str) -> None:
+    members = {name: get_engine("fake").open(fake(tmp_path), "fp32", ONE) for name in "ab"}
+    session = PlannedSession(PLAN, members, profiles)
+    with pytest.raises(UsageError, match=match):
+        session.run(feeds)
+    with pytest.raises(UsageError, match=match):
+        session.run_many([feeds, feeds])
 
 
 WORDS = ["[PAD]", "[UNK]", *(f"w{i}" for i in range(40))]

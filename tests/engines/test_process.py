@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from tests.engines.making import ONE, fake, layer, layer_feeds, text_feeds
+
 from vengine.engines.base import Opening, get_engine
 from vengine.engines.process import WorkerSession
 from vengine.errors import EngineError, UsageError, VengineError, WorkerError
@@ -85,7 +85,7 @@ def test_faults_become_reasons(
 
 
 def test_the_last_words_are_in_the_reason(tmp_path: Path) -> None:
-    with pytest.raises(WorkerError, match="it last printed: .*chatter from below Python"):
+    with pytest.raises(WorkerError, match=r"it last printed: .*chatter from below Python"):
         open_fake(tmp_path, print_on="open", crash_on=1, crash_with=3).run(text_feeds())
 
 
@@ -95,7 +95,7 @@ def test_a_dead_worker_says_so_at_once_and_keeps_its_reason(tmp_path: Path) -> N
         worker.run(text_feeds())
     assert not worker.alive
     assert worker.peak_rss_bytes > 0
-    with pytest.raises(WorkerError, match="is gone: .*SIGSEGV"):
+    with pytest.raises(WorkerError, match=r"is gone: .*SIGSEGV"):
         worker.run(text_feeds())
     worker.close()
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from tests.engines.making import ONE, text_feeds
+
 from vengine.engines.base import Session, get_engine
 from vengine.engines.torch_engine import named_outputs
 from vengine.errors import EngineError, UsageError
@@ -140,7 +140,7 @@ def test_damaged_programs_are_refused(program: tuple[Path, Any], tmp_path: Path,
         path.write_bytes(program[0].read_bytes()[:-200])
     elif content is not None:
         path.write_bytes(content)
-    with pytest.raises(EngineError, match="can't be read|isn't there"):
+    with pytest.raises(EngineError, match=r"can't be read|isn't there"):
         open_program(path)
 
 

@@ -428,7 +428,7 @@ def test_integer_outputs_are_compared_for_equality() -> None:
 
 
 def test_a_tensor_model_with_class_labels_is_judged_by_accuracy() -> None:
-    rows = {"save": [row for row in LOGITS]}  # lists of equal shapes are as good as an array
+    rows = {"save": list(LOGITS)}  # lists of equal shapes are as good as an array
     assert verdict("tensor", rows, rows, NUMBERED, BUDGET).metric == "accuracy"
 
 

@@ -119,7 +119,11 @@ def test_padding_stops_at_the_models_window_and_the_culprit_is_named() -> None:
     encodings = [Encoding(ids=np.full(n, n), type_ids=np.zeros(n, dtype=int), truncated=False) for n in range(2, 21)]
     marked = Encoding(ids=np.array([5, 99, 5]), type_ids=np.zeros(3, dtype=int), truncated=False)
     found = check(
-        model, "embedding", [*encodings, marked], max_tokens=25, texts=[f"text {i}" for i in range(19)] + ["the culprit"]
+        model,
+        "embedding",
+        [*encodings, marked],
+        max_tokens=25,
+        texts=[f"text {i}" for i in range(19)] + ["the culprit"],
     )
     assert max(widest) == 25
     assert found.worst_sample == "the culprit"

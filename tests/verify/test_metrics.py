@@ -96,14 +96,14 @@ def test_a_metric_near_zero_falls_in_absolute_terms(
     assert found.drop.value == pytest.approx(drop)
 
 
-OWN = '''
+OWN = """
 def cost(predicted, truth):
     return float((predicted != truth).mean())
 def broken(predicted, truth):
     raise KeyError("no such class")
 def infinite(predicted, truth):
     return float("inf")
-'''
+"""
 
 
 def test_the_users_own_metric(tmp_path) -> None:

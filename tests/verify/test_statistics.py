@@ -169,9 +169,7 @@ def test_ratio_interval(a: list[float], b: list[float], ratio: float, excludes_o
         (0.01, 0.0, 0.02, 0.01, 500, MOST_SAMPLES),  # on the line: nobody can decide
     ],
 )
-def test_samples_needed(
-    value: float, low: float, high: float, max_drop: float, samples: int, needed: int
-) -> None:
+def test_samples_needed(value: float, low: float, high: float, max_drop: float, samples: int, needed: int) -> None:
     drop = Interval(value=value, low=low, high=high)
     assert samples_needed(drop, max_drop, samples) == pytest.approx(needed, abs=1)
 

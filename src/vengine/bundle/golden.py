@@ -81,7 +81,7 @@ def tolerances_for(precision: str) -> tuple[Tolerance, Tolerance]:
     differ: bf16 may be computed in float, and int8 kernels round and saturate in their own way.
     """
     if precision.startswith("int8"):
-        return Tolerance(min_cosine=0.9995, max_relative=0.05), Tolerance(min_cosine=0.98, max_relative=0.25)
+        return Tolerance(min_cosine=0.9995, max_relative=0.05), Tolerance(min_cosine=0.99, max_relative=0.15)
     if "bf16" in precision:
         return Tolerance(min_cosine=0.9999, max_relative=0.02), Tolerance(min_cosine=0.998, max_relative=0.08)
     return Tolerance(min_cosine=0.99999, max_relative=1e-3), Tolerance(min_cosine=0.9999, max_relative=5e-3)

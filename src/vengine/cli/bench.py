@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -23,16 +24,29 @@ from vengine.cli import output, params
     type=click.Path(path_type=Path),
     help="Lengths of your traffic in tokens: one a line, or 'length,count' lines.",
 )
+@click.option("--time", "seconds", type=params.Duration(), default=60.0, help="For the race: 30s, 2m.  [default: 1m]")
+@params.threads
 @params.as_json
-def command(targets: tuple[str, ...], shapes: tuple[tuple[int, int], ...], lengths: Path | None, as_json: bool) -> int:
-    """Race A, B, … in one run: equal threads, interleaved rounds, ratios to A with intervals.
+def command(
+    targets: tuple[str, ...],
+    shapes: tuple[tuple[int, int], ...],
+    lengths: Path | None,
+    seconds: float,
+    threads: int | None,
+    as_json: bool,
+) -> int:
+    """Race A, B, … in one run: interleaved rounds, ratios to A with intervals.
 
     Each is a source (as for `vengine optimize`) or a bundle. Without --shape: 1x16, 1x128, 8x128.
     """
     from vengine.api.bench import bench
     from vengine.cli import show
+    from vengine.report import terminal
 
-    result = bench(list(targets), list(dict.fromkeys(shapes)), lengths)
+    with terminal.progress_for(sys.stderr) as progress:
+        result = bench(
+            targets, tuple(dict.fromkeys(shapes)), lengths, threads=threads, seconds=seconds, progress=progress
+        )
     show.bench(result, output.console(as_json))
     if as_json:
         output.json_line(result)

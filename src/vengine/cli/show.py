@@ -102,19 +102,19 @@ def answers(result: Mapping[str, Any], console: Console) -> None:
 
 
 def bench(result: Mapping[str, Any], console: Console) -> None:
-    """One row a shape, one column a target: milliseconds, and the ratio to the first with its interval."""
-    names = [clean(t["name"]) for t in result["targets"]]
-    rows = []
-    for row in result["rows"]:
-        cells = [milliseconds(c["ms"]["value"]) for c in row["cells"]]
-        ratios = [times_range(interval(c.get("ratio"), value="value")) for c in row["cells"]]
-        rows.append(
-            (
-                clean(row["shape"]),
-                *(f"{ms}  {r}" if i else ms for i, (ms, r) in enumerate(zip(cells, ratios, strict=True))),
-            )
-        )
-    _table(("batch x length", *names), rows, console)
+    """One row a load, one column a target: milliseconds, and the ratio to the first with its interval."""
+    targets = result["targets"]
+    facts = [(t["name"], f"{t['kind']}: {t['runs']}, {size(t['peak_rss_bytes'])} at its peak") for t in targets]
+    _facts(facts, console)
+    console.print()
+    rows = [(row["load"], *(_timed(cell) for cell in row["cells"])) for row in result["rows"]]
+    _table(("batch x length", *(clean(t["name"], 40) for t in targets)), rows, console)
+    console.print("ms a pass; × = times as fast as the first, 95 % interval", style="dim", markup=False)
+
+
+def _timed(cell: Mapping[str, Any]) -> str:
+    ratio = interval(cell["ratio"])
+    return milliseconds(cell["ms"]["value"]) + (f"  {times_range(ratio)}" if ratio else "")
 
 
 def _why(engine: Mapping[str, Any]) -> str:
@@ -154,12 +154,14 @@ def _values(row: Any) -> str:
 
 def _calls(digest: str, plan: Sequence[Mapping[str, Any]]) -> str:
     """`1–512, from 2,049 tokens`: which calls a variant answers here."""
-    ranges = [
-        f"{e['tokens_min']:,}–{e['tokens_max']:,}" if e["tokens_max"] else f"from {e['tokens_min']:,}"
-        for e in plan
-        if e["variant"] == digest
-    ]
+    ranges = [_range(entry) for entry in plan if entry["variant"] == digest]
     return f"{', '.join(ranges)} tokens" if ranges else MISSING
+
+
+def _range(entry: Mapping[str, Any]) -> str:
+    low, high, items = entry["tokens_min"], entry["tokens_max"], entry.get("batch_min", 1)
+    size = f"{low:,}–{high:,}" if high else f"from {low:,}"
+    return size if items == 1 else f"{size} in batches of {items} or more"
 
 
 def _facts(rows: Iterable[tuple[str, str]], console: Console) -> None:

@@ -7,11 +7,12 @@ itself by being imported: `ENGINES` below is the list.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import metadata, util
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ import numpy.typing as npt
 from vengine.errors import EngineError, UsageError
 from vengine.types import RuntimeProfile, Task, TensorSpec
 
+T = TypeVar("T")
 Array = npt.NDArray[Any]
 Feeds = Mapping[str, Array]
 Outputs = dict[str, Array]
@@ -124,6 +126,16 @@ def package_availability(package: str, install: str) -> Availability:
         return Availability(ok=True, version=metadata.version(package), install=install)
     except metadata.PackageNotFoundError:
         return Availability(ok=True, version="unknown", install=install)
+
+
+def in_own_thread(load: Callable[[], T]) -> T:
+    """Load a model in a thread that ends afterwards.
+
+    To flush denormal numbers, engines switch the floating-point mode of the thread that loads the
+    model, for good: in the caller's own thread, numpy would compute otherwise ever after.
+    """
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="vengine-loading") as pool:
+        return pool.submit(load).result()
 
 
 def refuse_precision(engine: str, precision: str, known: Sequence[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from vengine.engines.base import (
     Outputs,
     Session,
     arrange,
+    in_own_thread,
     named_axes,
     package_availability,
     refuse_precision,
@@ -49,17 +51,20 @@ class OnnxRuntimeEngine:
         onnxruntime.set_default_logger_severity(_FATAL_ONLY)
         options = _options(onnxruntime, precision, profile)
         try:
-            backend = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+            backend = in_own_thread(
+                lambda: onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+            )
         except Exception as error:
             raise EngineError(f"onnxruntime refuses the model: {_short(error)}", where=str(path)) from error
-        return OnnxRuntimeSession(backend, precision)
+        return OnnxRuntimeSession(backend, precision, profile.streams)
 
 
 def _options(onnxruntime: Any, precision: str, profile: RuntimeProfile) -> Any:
     options = onnxruntime.SessionOptions()
     levels = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_DISABLE_ALL if precision == "reference" else levels.ORT_ENABLE_ALL
-    options.intra_op_num_threads = max(1, profile.threads // max(1, profile.streams))
+    # Each stream's own thread takes part in its call; the pool, which they share, adds the others.
+    options.intra_op_num_threads = max(1, profile.threads - profile.streams + 1)
     options.inter_op_num_threads = 1
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     options.enable_cpu_mem_arena = profile.arena
@@ -69,15 +74,17 @@ def _options(onnxruntime: Any, precision: str, profile: RuntimeProfile) -> Any:
     spin = "1" if profile.spinning else "0"
     options.add_session_config_entry("session.intra_op.allow_spinning", spin)
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
-    options.add_session_config_entry("session.set_denormal_as_zero", "1")
+    flush = "0" if precision == "reference" else "1"
+    options.add_session_config_entry("session.set_denormal_as_zero", flush)
     return options
 
 
 class OnnxRuntimeSession:
     """One loaded ONNX file."""
 
-    def __init__(self, backend: Any, precision: str) -> None:
+    def __init__(self, backend: Any, precision: str, streams: int) -> None:
         self._backend = backend
+        self._streams = ThreadPoolExecutor(streams, thread_name_prefix="vengine-stream") if streams > 1 else None
         self.inputs = tuple(_spec(node) for node in backend.get_inputs())
         self.outputs = tuple(_spec(node) for node in backend.get_outputs())
         self.precision_run = "fp32" if precision == "reference" else precision
@@ -93,9 +100,13 @@ class OnnxRuntimeSession:
         return dict(zip(self._output_names, results, strict=True))
 
     def run_many(self, many: Sequence[Feeds]) -> list[Outputs]:
-        return [self.run(feeds) for feeds in many]
+        if self._streams is None or len(many) < 2:
+            return [self.run(feeds) for feeds in many]
+        return list(self._streams.map(self.run, many))
 
     def close(self) -> None:
+        if self._streams is not None:
+            self._streams.shutdown()
         self._backend = None
 
 

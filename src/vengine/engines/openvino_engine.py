@@ -18,6 +18,7 @@ from vengine.engines.base import (
     Outputs,
     Session,
     arrange,
+    in_own_thread,
     named_axes,
     package_availability,
     refuse_precision,
@@ -54,14 +55,15 @@ class OpenVinoEngine:
             raise EngineMissing(f"openvino can't be imported: {error}", next_step=INSTALL) from error
         core = openvino.Core()
         try:
-            compiled = core.compile_model(core.read_model(path), "CPU", _properties(profile, hint))
+            properties = _properties(profile, hint, flush=precision != "reference")
+            compiled = in_own_thread(lambda: core.compile_model(core.read_model(path), "CPU", properties))
         except Exception as error:
             raise EngineError(f"openvino refuses the model: {_short(error)}", where=str(path)) from error
         _prove(compiled, precision, hint, profile)
         return OpenVinoSession(compiled, precision, profile)
 
 
-def _properties(profile: RuntimeProfile, hint: str) -> dict[str, Any]:
+def _properties(profile: RuntimeProfile, hint: str, *, flush: bool) -> dict[str, Any]:
     return {
         "INFERENCE_PRECISION_HINT": hint,
         "INFERENCE_NUM_THREADS": profile.threads,
@@ -70,7 +72,7 @@ def _properties(profile: RuntimeProfile, hint: str) -> dict[str, Any]:
         "PERFORMANCE_HINT": "LATENCY" if profile.streams == 1 else "THROUGHPUT",
         "EXECUTION_MODE_HINT": "PERFORMANCE",
         "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
-        "CPU_DENORMALS_OPTIMIZATION": True,
+        "CPU_DENORMALS_OPTIMIZATION": flush,
     }
 
 

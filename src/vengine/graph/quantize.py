@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vengine.errors import EngineMissing, UsageError
-from vengine.graph.passes import idle_quantizers, unsigned_activations
+from vengine.graph.passes import idle_quantizers, late_dequantize, unsigned_activations
 from vengine.types import PassResult
 
 if TYPE_CHECKING:
     import numpy as np
     import onnx_ir as ir
 
-PIPELINE = (idle_quantizers, unsigned_activations)  # after the quantiser, in this order
+PIPELINE = (idle_quantizers, unsigned_activations, late_dequantize)  # after the quantiser, in this order
 MODEL_FILE = "model.onnx"
 
 
@@ -116,7 +116,7 @@ def quantize_dynamic(
         str(target / MODEL_FILE),
         weight_type=QuantType.QInt8,
         per_channel=True,
-        op_types_to_quantize=list(op_types) or ["MatMul", "Gemm", "Attention"],
+        op_types_to_quantize=list(op_types) or ["MatMul", "Gemm"],
         nodes_to_exclude=_ignored(nodes, (), keep),
         use_external_data_format=True,
         extra_options={"MatMulConstBOnly": True},

@@ -59,6 +59,7 @@ def _from_pretrained(reading: Reading) -> tuple[Any, Mapping[str, Any]]:
             trust_remote_code=False,
             local_files_only=True,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # reported below with the tensor's name, and refused
         )
     except Exception as error:  # transformers raises many kinds for a model that it can't build
         raise SourceError(

@@ -23,6 +23,7 @@ _HEADS: dict[str, tuple[str, Task]] = {
     "ForTokenClassification": ("AutoModelForTokenClassification", "token-classification"),
     "ForImageClassification": ("AutoModelForImageClassification", "tensor"),
 }
+_WRITING_HEADS = ("LMHeadModel", "HeadsModel")  # older names of models that write text
 _BARE_HEADS = ("Model", "ForMaskedLM", "ForPreTraining", "ForMaskedImageModeling")
 
 
@@ -81,7 +82,7 @@ def _factory(architecture: str, layout: Layout, config: Mapping[str, Any], direc
     for head, (factory, task) in _HEADS.items():
         if architecture.endswith(head):
             return factory, "scoring" if task == "classification" and _classes(config) == 1 else task
-    if architecture.endswith(_BARE_HEADS):
+    if architecture.endswith(_BARE_HEADS) and not architecture.endswith(_WRITING_HEADS):
         return "AutoModel", "features"
     raise SourceError(
         f"{architecture} is a kind of model that isn't supported yet",

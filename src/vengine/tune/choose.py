@@ -1,8 +1,9 @@
 """From the measured table to a plan: which variant serves which size of call.
 
-The plan starts with the variant that is best over all, and leaves it only where another one was *measured* faster with
-an interval that excludes 1, on every cell of a contiguous range of tokens. So it is nowhere slower than the best
-single variant, up to the noise that the interval states.
+The plan starts with one base: the simplest among those that no other variant beats beyond doubt on the workload. It
+leaves the base only at an end of a ladder of sizes, where another variant was measured faster with an interval that
+excludes 1 over the whole end, and slower on none of its cells. So it is nowhere slower than the best single variant,
+up to the noise that the intervals state.
 
 Calls of one text and of many are two ladders: a variant that runs calls side by side needs several to be fast.
 """
@@ -13,42 +14,44 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vengine.tune.race import Load, Times
-from vengine.types import Plan, PlanEntry
+from vengine.types import Interval, Plan, PlanEntry, Recipe
+from vengine.verify.statistics import ratio_interval
+
+_WORTH = 1.03  # a second variant costs memory: over its range it must be at least so much faster
+_SLOWER = 0.98  # and on no cell slower than this
 
 
 @dataclass(frozen=True, kw_only=True)
 class Switch:
-    """A range of a ladder on which another variant beats the base."""
+    """An end of a ladder on which another variant beats the base."""
 
     variant: str
     tokens_min: int
     tokens_max: int | None
     batch_min: int
-    gain: float  # sum of (base ms ÷ its ms − 1) over the cells
+    gain: float  # (mean speed-up over the cells − 1) × cells
 
 
-def choose(times: Times, names: Sequence[str], loads: Sequence[Load], weights: Mapping[str, float], most: int) -> Plan:
+def choose(times: Times, recipes: Mapping[str, Recipe], loads: Sequence[Load], most: int) -> Plan:
     """The plan with at most `most` variants.
 
     Args:
-        names: the variants' digests; all verified.
-        weights: how much a load counts for the base, by the load's name.
+        recipes: the verified variants, by digest.
+        loads: the workload (its batch is 0) and the cells, all of them raced.
     """
-    cells = [load for load in loads if load.batch]
-    base = min(names, key=lambda name: _cost(times, name, loads, weights))
+    base = _base(times, recipes, next(load.name for load in loads if not load.batch))
     switches = [
-        s
-        for batch_min, ladder in _ladders(cells)
-        for other in names
+        switch
+        for batch_min, ladder in _ladders([load for load in loads if load.batch])
+        for other in recipes
         if other != base
-        for s in _ranges(times, base, other, ladder, batch_min)
+        for switch in _ends(times, base, other, ladder, batch_min)
     ]
-    entries, used = [], {base}
+    entries: list[Switch] = []
     for switch in sorted(switches, key=lambda s: -s.gain):
-        if len(used | {switch.variant}) > most or any(_overlap(switch, e) for e in entries):
-            continue
-        used.add(switch.variant)
-        entries.append(switch)
+        used = {base, switch.variant, *(e.variant for e in entries)}
+        if len(used) <= most and not any(_overlap(switch, e) for e in entries):
+            entries.append(switch)
     rows = [
         PlanEntry(variant=s.variant, tokens_min=s.tokens_min, tokens_max=s.tokens_max, batch_min=s.batch_min)
         for s in sorted(entries, key=lambda s: (-s.batch_min, s.tokens_min))
@@ -56,52 +59,68 @@ def choose(times: Times, names: Sequence[str], loads: Sequence[Load], weights: M
     return Plan(entries=(*rows, PlanEntry(variant=base, tokens_min=1)))
 
 
-def _cost(times: Times, name: str, loads: Sequence[Load], weights: Mapping[str, float]) -> float:
-    """Weighted sum of this variant's times, each relative to the fastest's on that load."""
-    total = 0.0
-    for load in loads:
-        best = min(_median(row[load.name]) for row in times.ms.values())
-        total += weights.get(load.name, 0.0) * _median(times.ms[name][load.name]) / best
-    return total
+def _base(times: Times, recipes: Mapping[str, Recipe], workload: str) -> str:
+    """The simplest variant that the fastest one doesn't beat beyond doubt."""
+    fastest = min(recipes, key=lambda name: _median(times.ms[name][workload]))
+    equal = [name for name in recipes if times.ratio(workload, of=fastest, to=name).low <= 1.0]
+    return min(equal, key=lambda name: (_complexity(recipes[name]), _median(times.ms[name][workload])))
+
+
+def _complexity(recipe: Recipe) -> tuple[bool, bool, bool, bool]:
+    """False is simpler: what a recipe does beyond the engine's plain way."""
+    profile = recipe.profile
+    return profile.streams > 1, profile.chunk_tokens is not None, not profile.spinning, not profile.arena
 
 
 def _ladders(cells: Sequence[Load]) -> list[tuple[int, list[Load]]]:
     """(batch_min, cells by rising tokens): many texts first, then single ones."""
-    many = sorted((c for c in cells if c.batch > 1), key=lambda c: c.batch * c.length)
-    single = sorted((c for c in cells if c.batch == 1), key=lambda c: c.length)
+    many = sorted((c for c in cells if c.batch > 1), key=_tokens)
+    single = sorted((c for c in cells if c.batch == 1), key=_tokens)
     return [(batch_min, ladder) for batch_min, ladder in ((2, many), (1, single)) if ladder]
 
 
-def _ranges(times: Times, base: str, other: str, ladder: Sequence[Load], batch_min: int) -> list[Switch]:
-    """Contiguous runs of cells on which `other` is faster than `base` beyond doubt."""
-    found: list[Switch] = []
-    run: list[Load] = []
-    for load in [*ladder, None]:
-        if load is not None and times.ratio(load.name, of=other, to=base).low > 1.0:
-            run.append(load)
-        elif run:
-            found.append(_switch(times, base, other, run, ladder, batch_min))
-            run = []
+def _ends(times: Times, base: str, other: str, ladder: Sequence[Load], batch_min: int) -> list[Switch]:
+    """The best lower end, the best upper end, or the whole ladder, where `other` pays."""
+    n = len(ladder)
+    found = []
+    for first, last in [*((0, i) for i in range(n)), *((i, n - 1) for i in range(1, n))]:
+        cells = ladder[first : last + 1]
+        gain = _over(times, base, other, cells)
+        if gain.low > 1.0 and gain.value >= _WORTH and all(_not_slower(times, base, other, c) for c in cells):
+            # Between the last measured cell of the end and the next one, the base keeps serving.
+            found.append(
+                Switch(
+                    variant=other,
+                    tokens_min=1 if first == 0 else _tokens(ladder[first]),
+                    tokens_max=None if last == n - 1 else _tokens(ladder[last]),
+                    batch_min=batch_min,
+                    gain=(gain.value - 1) * len(cells),
+                )
+            )
     return found
 
 
-def _switch(
-    times: Times, base: str, other: str, run: Sequence[Load], ladder: Sequence[Load], batch_min: int
-) -> Switch:
-    """Between two measured cells the base keeps serving, except beyond both ends of the ladder."""
-    first, last = run[0], run[-1]
-    return Switch(
-        variant=other,
-        tokens_min=1 if first is ladder[0] else first.batch * first.length,
-        tokens_max=None if last is ladder[-1] else last.batch * last.length,
-        batch_min=batch_min,
-        gain=sum(_median(times.ms[base][x.name]) / _median(times.ms[other][x.name]) - 1 for x in run),
-    )
+def _over(times: Times, base: str, other: str, cells: Sequence[Load]) -> Interval:
+    """How many times faster `other` is over these cells, each weighing the same."""
+    unit = {c.name: _median(times.ms[base][c.name]) for c in cells}
+
+    def rounds(name: str) -> list[float]:
+        return [sum(row) for row in zip(*([ms / unit[c.name] for ms in times.ms[name][c.name]] for c in cells), strict=True)]
+
+    return ratio_interval(rounds(base), rounds(other))
+
+
+def _not_slower(times: Times, base: str, other: str, cell: Load) -> bool:
+    return times.ratio(cell.name, of=other, to=base).value >= _SLOWER
 
 
 def _overlap(one: Switch, other: Switch) -> bool:
     top_one, top_other = one.tokens_max or float("inf"), other.tokens_max or float("inf")
     return one.batch_min == other.batch_min and one.tokens_min <= top_other and other.tokens_min <= top_one
+
+
+def _tokens(cell: Load) -> int:
+    return cell.batch * cell.length
 
 
 def _median(values: Sequence[float]) -> float:

@@ -78,7 +78,7 @@ def search(bench: Bench, recipes: Sequence[Recipe], refused: Sequence[Trial]) ->
     ahead = [t for t in finalists if _ratio(times, t).low > 1.0]
     if not ahead:
         return replace(_nothing(trials), times=times, why=slower(_ratio(times, finalists[0])))
-    plan = choose(times, [_name(t) for t in ahead], _loads(bench), _weights(bench), bench.settings.max_variants)
+    plan = choose(times, {_name(t): t.recipe for t in ahead}, _loads(bench), bench.settings.max_variants)
     return _prove(bench, trials, ahead, times, plan)
 
 
@@ -270,12 +270,6 @@ def _fallback(trials: Sequence[Trial]) -> Trial | None:
 
 def _loads(bench: Bench) -> tuple[Load, ...]:
     return (WORKLOAD, *bench.prepared.grid())
-
-
-def _weights(bench: Bench) -> dict[str, float]:
-    """The workload decides; the table breaks ties."""
-    grid = bench.prepared.grid()
-    return {WORKLOAD.name: 1.0, **{load.name: 0.1 / len(grid) for load in grid}}
 
 
 def _name(trial: Trial) -> str:

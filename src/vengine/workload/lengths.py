@@ -27,7 +27,7 @@ def read_lengths(path: str | Path) -> tuple[int, ...]:
     counts: list[tuple[int, int]] = []
     for number, line in enumerate(decoded_lines(path), 1):
         cells = [cell.strip() for cell in line.replace("\t", ",").split(",")]
-        if not any(cells) or (number == 1 and not any(c.isdecimal() for c in cells)):
+        if not any(cells) or (number == 1 and not any(c.isdigit() for c in line)):
             continue  # an empty line, or a header
         counts.append(_entry(cells, f"{path}, line {number}"))
     total = sum(count for _, count in counts)

@@ -91,10 +91,10 @@ def decoded_lines(path: Path) -> list[str]:
     data = path.read_bytes()
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DataError("the file is UTF-16", where=str(path), next_step="save it as UTF-8")
+    data = data.removeprefix(b"\xef\xbb\xbf")
     try:
-        text = data.decode("utf-8-sig")
+        text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        # `utf-8-sig` counts from behind the mark; the mark holds no line end, so lines stay right.
         line = data.count(b"\n", 0, error.start) + 1
         raise DataError(
             f"byte 0x{error.object[error.start]:02x} is not UTF-8",

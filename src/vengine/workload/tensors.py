@@ -42,6 +42,8 @@ def read_arrays(path: Path) -> list[Sample]:
     inputs = {name: array for name, array in arrays.items() if name not in _RESERVED}
     if not inputs:
         raise DataError("the file holds no inputs", where=str(path), next_step="name arrays like the model's inputs")
+    if not next(iter(rows.values())):
+        return []
     _check_finite(inputs, path)
     labels, scores = arrays.get("labels"), arrays.get("scores")
     return [
