@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vengine.errors import DataError, SourceError, UsageError
-from vengine.text import Encoding, Tokenizer, batches, feeds
+from vengine.text import Encoding, Tokenizer, batches, feeds, padded_length
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "red", "green", "blue", "fish", "bird", "sings", "swims"]
 
@@ -179,18 +179,20 @@ def test_a_text_without_tokens_is_a_fully_masked_row() -> None:
     assert (made["input_ids"].tolist(), made["attention_mask"].tolist()) == ([[9]], [[0]])
 
 
-@pytest.mark.parametrize(
-    ("lengths", "max_tokens", "max_items", "expected"),
-    [
-        ([], 10, None, []),
-        ([3, 3, 3], 9, None, [[0, 1, 2]]),
-        ([3, 3, 4], 9, None, [[0, 1], [2]]),
-        ([20, 2, 30], 10, None, [[1], [0], [2]]),
-        ([1, 1, 1, 1], 100, 3, [[0, 1, 2], [3]]),
-        ([5, 1, 4, 2], 10, None, [[1, 3], [2, 0]]),
-        ([0, 0, 2], 2, None, [[0, 1], [2]]),
-    ],
-)
+# lengths are padded to 8, 16, … before they are counted
+BATCHES: list[tuple[list[int], int, int | None, list[list[int]]]] = [
+    ([], 10, None, []),
+    ([3, 3, 3], 32, None, [[0, 1], [2]]),
+    ([3, 3, 3, 3], 32, None, [[0, 1, 2, 3]]),
+    ([3, 3, 3, 3], 31, None, [[0, 1], [2, 3]]),
+    ([20, 2, 30], 10, None, [[2], [0], [1]]),
+    ([1, 1, 1, 1], 100, 3, [[0, 1], [2, 3]]),
+    ([5, 1, 9, 2], 16, None, [[2], [0, 3], [1]]),
+    ([0, 0], 16, None, [[0, 1]]),
+]
+
+
+@pytest.mark.parametrize(("lengths", "max_tokens", "max_items", "expected"), BATCHES)
 def test_batches(lengths: list[int], max_tokens: int, max_items: int | None, expected: list[list[int]]) -> None:
     assert batches(lengths, max_tokens, max_items) == expected
 
@@ -202,7 +204,37 @@ def test_batches_hold_every_item_once_and_keep_the_limits(
     packed = batches(lengths, max_tokens, max_items)
     assert sorted(index for group in packed for index in group) == list(range(len(lengths)))
     for group in packed:
-        assert len(group) == 1 or len(group) * max(lengths[i] for i in group) <= max_tokens
+        assert len(group) == 1 or len(group) * padded_length(max(lengths[i] for i in group)) <= max_tokens
         assert max_items is None or len(group) <= max_items
-    widths = [max(lengths[i] for i in group) for group in packed]
-    assert widths == sorted(widths)
+        assert len(group).bit_count() == 1, "groups hold powers of two, so that engines meet few shapes"
+    sorted_down = [length for group in packed for length in sorted((lengths[i] for i in group), reverse=True)]
+    assert sorted_down == sorted(lengths, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("length", "most", "padded"),
+    [
+        (0, None, 8),
+        (1, None, 8),
+        (8, None, 8),
+        (9, None, 16),
+        (64, None, 64),
+        (65, None, 80),
+        (129, None, 160),
+        (250, 256, 256),
+        (257, 300, 300),
+        (100, 100, 100),
+        (3, 5, 5),
+        (9, 5, 9),
+    ],
+)
+def test_padded_lengths_are_steps(length: int, most: int | None, padded: int) -> None:
+    assert padded_length(length, most) == padded
+
+
+@given(st.integers(1, 5000))
+def test_padding_to_steps_costs_little_and_meets_few_lengths(length: int) -> None:
+    width = padded_length(length)
+    assert length <= width <= max(length + 7, length * 5 / 4)
+    assert padded_length(width) == width, "a padded length is its own step"
+    assert len({padded_length(n) for n in range(1, 513)}) <= 20

@@ -38,7 +38,7 @@ def from_json(kind: type[T], data: Any) -> T:
         ValueError: the data doesn't fit the noun.
     """
     if not isinstance(data, Mapping):
-        raise ValueError(f"{kind.__name__} wants an object, got {type(data).__name__}")  # noqa: TRY004
+        raise ValueError(f"{kind.__name__} wants an object, got {type(data).__name__}")
     hints = typing.get_type_hints(kind)
     unknown = set(data) - set(hints)
     if unknown:

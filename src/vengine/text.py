@@ -195,25 +195,38 @@ def feeds(
     return {name: known[name] for name in names}
 
 
+def padded_length(length: int, most: int | None = None) -> int:
+    """The width to pad a text to: the next multiple of 8 up to 64 tokens, of 16 up to 128, of 32 up to 256, and so on.
+
+    Engines compile and keep something for each shape that they meet: OpenVINO's int8 kernels take some 3 MB and 10 ms
+    a new length. With these steps a model of 512 tokens meets 20 lengths instead of 512, for a quarter more tokens at
+    most (beyond 64) and a tenth on average.
+
+    Args:
+        most: the model's longest text, which is never exceeded.
+    """
+    step = max(8, 1 << max(0, (max(length, 1) - 1).bit_length() - 3))
+    width = -(-max(length, 1) // step) * step
+    return width if most is None else max(length, min(width, most))
+
+
 def batches(lengths: Sequence[int], max_tokens: int, max_items: int | None = None) -> list[list[int]]:
-    """Group items of similar length so that items × longest stays within `max_tokens`.
+    """Group items of similar length so that items × padded length of the longest stays within `max_tokens`.
+
+    Groups hold a power of two of items, again so that an engine meets few shapes.
 
     Returns:
-        Lists of indices into `lengths`, shortest first. Every index occurs exactly once; an item
-        that is longer than `max_tokens` forms a batch of its own.
+        Lists of indices into `lengths`, longest first. Every index occurs exactly once; an item that is longer than
+        `max_tokens` forms a batch of its own.
     """
-    most = max_items if max_items is not None else len(lengths)
+    order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
     packed: list[list[int]] = []
-    current: list[int] = []
-    for index in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):
-        # Sorted: the newcomer is the longest, so it alone sets the padded width.
-        fits = (len(current) + 1) * max(1, lengths[index]) <= max_tokens and len(current) < most
-        if current and not fits:
-            packed.append(current)
-            current = []
-        current.append(index)
-    if current:
-        packed.append(current)
+    while order:
+        room = max(1, max_tokens // padded_length(lengths[order[0]]))
+        count = min(room, len(order), max_items or len(order))
+        count = 1 << (count.bit_length() - 1)
+        packed.append(order[:count])
+        del order[:count]
     return packed
 
 

@@ -93,6 +93,21 @@ DOCTOR: dict[str, Any] = {
     "notes": [EVIL],
 }
 
+TIMES = {"value": 4.0, "low": 3.5, "high": 4.5}
+BENCH: dict[str, Any] = {
+    "targets": [{"name": "a.onnx", "peak_rss_bytes": 10**9}, {"name": EVIL, "peak_rss_bytes": 10**8}],
+    "rows": [
+        {
+            "shape": "8x256",
+            "cells": [
+                {"ms": {"value": 100.0, "low": 99.0, "high": 101.0}, "ratio": {"value": 1.0, "low": 1.0, "high": 1.0}},
+                {"ms": {"value": 25.0, "low": 24.0, "high": 26.0}, "ratio": TIMES},
+            ],
+        }
+    ],
+    "threads": 2,
+}
+
 
 def seen(renderer: Any, value: Any, width: int = 160) -> str:
     """The plain text that a terminal of this width would show."""
@@ -114,6 +129,11 @@ def seen(renderer: Any, value: Any, width: int = 160) -> str:
         (show.verification, VERIFY, ["openvino bf16", "1–2,048, from 4,097 tokens", "0.9999", "✓ answers as it was"]),
         (show.verification, VERIFY | {"fallen_back": True, "reason": "no vnni"}, ["fallen back", "no vnni"]),
         (show.verification, VERIFY | {"ok": False}, ["✗ no proved variant"]),
+        (
+            show.bench,
+            BENCH,
+            ["8x256", "100 ms", "25 ms 4.00× (3.50–4.50)", "2 threads each", "a.onnx", "1.0 GB"],
+        ),
         (show.doctor, DOCTOR, ["Some CPU", "avx2 fma", "2 (the smaller", "2.13", "pip install 'vengine[openvino]'"]),
     ],
 )
@@ -122,13 +142,23 @@ def test_people_see_the_facts(renderer: Any, value: Any, words: list[str]) -> No
     assert [w for w in words if w not in text] == []
 
 
+def test_the_first_of_a_race_is_not_compared_with_itself() -> None:
+    assert "1.00×" not in seen(show.bench, BENCH)
+
+
 def test_what_is_well_is_not_told_how_to_be_installed() -> None:
     assert "pip install x" not in seen(show.doctor, DOCTOR)
 
 
 @pytest.mark.parametrize(
     ("renderer", "value"),
-    [(show.source, SOURCE), (show.answers, RUN), (show.verification, VERIFY), (show.doctor, DOCTOR)],
+    [
+        (show.source, SOURCE),
+        (show.answers, RUN),
+        (show.verification, VERIFY),
+        (show.doctor, DOCTOR),
+        (show.bench, BENCH),
+    ],
 )
 def test_nothing_from_a_file_repaints_the_terminal(renderer: Any, value: Any) -> None:
     text = seen(renderer, value)

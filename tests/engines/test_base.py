@@ -10,7 +10,7 @@ import pytest
 from tests.engines.making import ONE, layer, layer_feeds
 
 from vengine.api.doctor import doctor
-from vengine.engines.base import ENGINES, arrange, get_engine, named_axes, package_availability, tokens_of
+from vengine.engines.base import ENGINES, arrange, get_engine, named_axes, package_availability, size_of
 from vengine.errors import UsageError
 from vengine.types import TensorSpec
 
@@ -73,12 +73,12 @@ def test_floats_are_not_cast_in_silence() -> None:
     ],
 )
 def test_the_size_of_a_call(specs: list[TensorSpec], shape: tuple[int, ...], tokens: int) -> None:
-    assert tokens_of(specs, {specs[0].name: np.zeros(shape)}) == tokens
+    assert size_of(specs, {specs[0].name: np.zeros(shape)})[1] == tokens
 
 
 def test_the_input_with_a_length_sets_the_size() -> None:
     table = TensorSpec(name="table", dtype="float32", shape=("batch", 7))
-    assert tokens_of([table, IDS], {"table": np.zeros((2, 7)), "ids": np.zeros((2, 9))}) == 18
+    assert size_of([table, IDS], {"table": np.zeros((2, 7)), "ids": np.zeros((2, 9))}) == (2, 18)
 
 
 @pytest.mark.parametrize(

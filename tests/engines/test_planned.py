@@ -155,11 +155,29 @@ def test_the_plan_picks_by_tokens(tmp_path: Path, batch: int, length: int, varia
     members = {name: recorder(tmp_path, name) for name in "ab"}
     session = PlannedSession(PLAN, members)
     session.run(text_feeds(batch, length))
-    assert session.variant_for(batch * length) == variant
+    assert session.variant_for(text_feeds(batch, length)) == variant
     assert {name: len(member.calls) for name, member in members.items()} == {
         variant: 1,
         "b" if variant == "a" else "a": 0,
     }
+
+
+LADDERS = Plan(
+    entries=(
+        PlanEntry(variant="b", tokens_min=100, batch_min=2),
+        PlanEntry(variant="a", tokens_min=1, batch_min=2),
+        PlanEntry(variant="b", tokens_min=1, tokens_max=16),
+        PlanEntry(variant="a", tokens_min=1),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("batch", "length", "variant"), [(1, 16, "b"), (1, 17, "a"), (1, 200, "a"), (2, 50, "b"), (2, 8, "a"), (4, 4, "a")]
+)
+def test_single_texts_and_batches_are_two_ladders(tmp_path: Path, batch: int, length: int, variant: str) -> None:
+    session = PlannedSession(LADDERS, {name: recorder(tmp_path, name) for name in "ab"})
+    assert session.variant_for(text_feeds(batch, length)) == variant
 
 
 def test_many_calls_come_back_in_order_and_each_variant_gets_its_own_in_one_go(tmp_path: Path) -> None:
@@ -237,6 +255,13 @@ def test_no_texts_and_empty_texts(tmp_path: Path) -> None:
     runner = TextRunner(recorder(tmp_path, "m"), tokenizer())
     assert runner.run_texts([]) == {"sentence_embedding": []}
     assert np.isfinite(runner.run_texts(["", "w1"])["sentence_embedding"]).all()
+
+
+def test_a_model_of_one_length_gets_that_length(tmp_path: Path) -> None:
+    inputs = [{"name": n, "dtype": "int64", "shape": ["batch", 24]} for n in ("input_ids", "attention_mask")]
+    inner = recorder(tmp_path, "m", inputs=inputs)
+    TextRunner(inner, tokenizer(), batch_tokens=96).run_texts(TEXTS)
+    assert {length for _, length in inner.calls} == {24}
 
 
 def test_the_runner_takes_the_sessions_chunk(tmp_path: Path) -> None:

@@ -72,7 +72,9 @@ def write_sentence_layout(directory: Path, pooling: Mapping[str, Any], *steps: s
         at = len(modules)
         folder = directory / f"{at}_{step}"
         folder.mkdir()
-        modules.append({"idx": at, "name": str(at), "path": folder.name, "type": f"sentence_transformers.models.{step}"})
+        modules.append(
+            {"idx": at, "name": str(at), "path": folder.name, "type": f"sentence_transformers.models.{step}"}
+        )
         if step == "Pooling":
             (folder / "config.json").write_text(json.dumps({"word_embedding_dimension": 32, **pooling}))
         if step == "Dense":

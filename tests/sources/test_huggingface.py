@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from tests.sources.making import edit_json, write_bert, write_sentence_layout, write_tokenizer
+
 from vengine.errors import SourceError
 from vengine.sources import open_source
 from vengine.sources.huggingface import load_module
@@ -37,7 +37,14 @@ def copy(bert: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("kind", "more", "asked", "task", "outputs", "labels"),
     [
-        ("bare", {}, None, "features", {"last_hidden_state": ("batch", "length", 32), "pooler_output": ("batch", 32)}, 0),
+        (
+            "bare",
+            {},
+            None,
+            "features",
+            {"last_hidden_state": ("batch", "length", 32), "pooler_output": ("batch", 32)},
+            0,
+        ),
         ("masked", {}, None, "features", {"last_hidden_state": ("batch", "length", 32)}, 0),
         ("bare", {}, "embedding", "embedding", {"sentence_embedding": ("batch", 32)}, 0),
         ("sequence", {"num_labels": 3}, None, "classification", {"logits": ("batch", 3)}, 3),

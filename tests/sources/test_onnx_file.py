@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tests.sources.making import write_onnx, write_tokenizer
+
 from vengine.errors import SourceError
 from vengine.sources import open_source
 
@@ -108,7 +108,8 @@ def test_an_openvino_ir(ir: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "size", "says"), [("m.bin", None, "the weights are missing: m.bin"), ("m.xml", 200, "can't read the model")]
+    ("name", "size", "says"),
+    [("m.bin", None, "the weights are missing: m.bin"), ("m.xml", 200, "can't read the model")],
 )
 def test_a_damaged_ir_is_refused(ir: Path, tmp_path: Path, name: str, size: int | None, says: str) -> None:
     folder = Path(shutil.copytree(ir.parent, tmp_path / "ir"))

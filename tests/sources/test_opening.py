@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-
 from tests.sources.making import write_bert, write_onnx
+
 from vengine.errors import SourceError, UsageError
 from vengine.sources import hub, open_source
 
@@ -86,6 +86,6 @@ def test_malformed_hub_ids(tmp_path: Path, spec: str) -> None:
 def test_a_broken_module_list_names_its_file(tmp_path: Path) -> None:
     model = write_bert(tmp_path / "m")
     (model / "modules.json").write_text("[1]")
-    with pytest.raises(SourceError, match="modules.json is not a list of modules"):
+    with pytest.raises(SourceError, match=r"modules\.json is not a list of modules"):
         open_source(model, cache=tmp_path / "c")
     shutil.rmtree(model)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tests.sources.making import onnx_bytes, write_bert, write_wheel
+
 from vengine.errors import LimitError, SourceError, UsageError, VengineError
 from vengine.sources import open_source
 from vengine.sources.wheel import checked_entries, read_facts, unpack_data
@@ -114,7 +114,9 @@ def test_offline_without_a_copy(tmp_path: Path) -> None:
         ("p/huge.bin", {"file_size": 1 << 40, "compress_size": 1 << 40}, LimitError, "more than 32 GiB"),
     ],
 )
-def test_unsafe_entries(tmp_path: Path, name: str, changes: dict[str, Any], kind: type[VengineError], says: str) -> None:
+def test_unsafe_entries(
+    tmp_path: Path, name: str, changes: dict[str, Any], kind: type[VengineError], says: str
+) -> None:
     infos = [zipfile.ZipInfo("p/same.txt"), zipfile.ZipInfo("p/fine.txt"), zipfile.ZipInfo(name)]
     for key, value in changes.items():
         setattr(infos[2], key, value)

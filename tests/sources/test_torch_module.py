@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-
 from tests.sources.making import config_of
+
 from vengine.errors import SourceError, UsageError
 from vengine.sources import describe_output, example_feeds, from_module, output_template, rebuild_output
 from vengine.sources.torch_module import free_axes, load_program
@@ -101,7 +101,12 @@ def test_a_transformers_model_with_one_text_as_example(tmp_path: Path) -> None:
     [
         (Net(), {"x": torch.ones(1, 4)}, [("batch", 4)], None),
         (Net(), {"x": torch.ones(3, 4), "scale": 2.0}, [("batch", 4)], "scale stays fixed at 2.0"),
-        (FixedLength(), {"input_ids": torch.ones(2, 6, dtype=torch.int64)}, [("batch", 6)], "only the example's length"),
+        (
+            FixedLength(),
+            {"input_ids": torch.ones(2, 6, dtype=torch.int64)},
+            [("batch", 6)],
+            "only the example's length",
+        ),
         (FixedAll(), {"x": torch.ones(2, 4)}, [(2, 4)], "only the example's batch"),
     ],
 )

@@ -293,5 +293,3 @@ def _command() -> tuple[str, ...]:
     """The command line, for the report; a call from Python is said to be one."""
     name = Path(sys.argv[0]).name if sys.argv and sys.argv[0] else ""
     return ("vengine", *sys.argv[1:]) if name in ("vengine", "vengine.exe") else ("vengine.optimize(…)",)
-
-

@@ -70,8 +70,12 @@ class VectorizationOptimizer:
         if precision not in (None, "mixed", "fp32", "bf16", "int8"):
             raise UsageError(f"precision={precision!r} is unknown", next_step="mixed, fp32, bf16, int8 or None")
         if optimization_level not in ("safe", "balanced", "aggressive"):
-            raise UsageError(f"optimization_level={optimization_level!r} is unknown", next_step="safe, balanced, aggressive")
-        whole = budget if isinstance(budget, Budget) else Budget(max_drop=float(budget), memory_limit_bytes=memory_limit)
+            raise UsageError(
+                f"optimization_level={optimization_level!r} is unknown", next_step="safe, balanced, aggressive"
+            )
+        whole = (
+            budget if isinstance(budget, Budget) else Budget(max_drop=float(budget), memory_limit_bytes=memory_limit)
+        )
         self.budget = whole
         self.objective: Objective = objective
         self.settings = Settings(
@@ -158,6 +162,7 @@ class OptimizedModel:
         if self._session is None:
             return self._original(*args, **kwargs)
         import torch
+
         from vengine.sources import rebuild_output
 
         named = dict(zip(self._parameters, args, strict=False)) | kwargs
@@ -221,6 +226,7 @@ def _tokenizer_file(model: Any, tokenizer: Any, folder: Path) -> Path | None:
 
 def _examples(model: Any, data: Any, tokenizer: Path | None, max_tokens: int | None) -> dict[str, Any]:
     import torch
+
     from vengine.text import Tokenizer, feeds
 
     if isinstance(data, Sequence) and data and isinstance(data[0], Mapping):
@@ -268,9 +274,9 @@ def _sample(item: Any, place: int, source: Source) -> Sample:
 
 def _task(model: Any, examples: Mapping[str, Any], texts: bool) -> Task:
     """What the outputs mean, from their names and shapes; only a text model has a task beside "tensor"."""
-    from vengine.sources import describe_output
-
     import torch
+
+    from vengine.sources import describe_output
 
     if not texts:
         return "tensor"

@@ -165,6 +165,4 @@ class _Witness:
         self._session.close()
 
     def _note(self, feeds: Feeds) -> None:
-        from vengine.engines.base import tokens_of
-
-        self.answered.append(self._session.variant_for(tokens_of(self._session.inputs, feeds)))
+        self.answered.append(self._session.variant_for(feeds))

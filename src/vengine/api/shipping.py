@@ -169,9 +169,7 @@ def report_of(shipment: Shipment, *, bundle: str, digest: str, command: Sequence
         "accuracy": _accuracy(leader),
         "invariance": to_json(leader.invariance) if leader and leader.invariance else None,
         "memory": {"original_rss": original.worker.peak_rss_bytes, "optimized_rss": found.planned_rss_bytes},
-        "refused": [
-            {"recipe": t.recipe.label, "reason": t.reason} for t in found.trials if t.status != "ok"
-        ],
+        "refused": [{"recipe": t.recipe.label, "reason": t.reason} for t in found.trials if t.status != "ok"],
         "reproduce": [" ".join(command), f"vengine verify {bundle}", f"vengine bench {source.location} {bundle}"],
     }
 
@@ -193,9 +191,7 @@ def _workload(prepared: Prepared) -> dict[str, Any]:
             "p50": lengths[len(lengths) // 2],
             "p95": lengths[int(0.95 * (len(lengths) - 1))],
             "max": lengths[-1],
-            "histogram": [
-                [top, sum(low < n <= top for n in lengths)] for low, top in zip(bounds, edges, strict=False)
-            ],
+            "histogram": [[top, sum(low < n <= top for n in lengths)] for low, top in zip(bounds, edges, strict=False)],
         },
     }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
@@ -41,12 +40,8 @@ def command(
     """
     from vengine.api.bench import bench
     from vengine.cli import show
-    from vengine.report import terminal
 
-    with terminal.progress_for(sys.stderr) as progress:
-        result = bench(
-            targets, tuple(dict.fromkeys(shapes)), lengths, threads=threads, seconds=seconds, progress=progress
-        )
+    result = bench(targets, tuple(dict.fromkeys(shapes)), lengths, threads=threads, seconds=seconds)
     show.bench(result, output.console(as_json))
     if as_json:
         output.json_line(result)

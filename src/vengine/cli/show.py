@@ -104,16 +104,16 @@ def answers(result: Mapping[str, Any], console: Console) -> None:
 def bench(result: Mapping[str, Any], console: Console) -> None:
     """One row a load, one column a target: milliseconds, and the ratio to the first with its interval."""
     targets = result["targets"]
-    facts = [(t["name"], f"{t['kind']}: {t['runs']}, {size(t['peak_rss_bytes'])} at its peak") for t in targets]
-    _facts(facts, console)
+    _facts([(t["name"], f"{size(t['peak_rss_bytes'])} at its peak") for t in targets], console)
     console.print()
-    rows = [(row["load"], *(_timed(cell) for cell in row["cells"])) for row in result["rows"]]
+    rows = [(row["shape"], *(_timed(c, first=not i) for i, c in enumerate(row["cells"]))) for row in result["rows"]]
     _table(("batch x length", *(clean(t["name"], 40) for t in targets)), rows, console)
-    console.print("ms a pass; × = times as fast as the first, 95 % interval", style="dim", markup=False)
+    legend = f"{result['threads']} threads each; × = times as fast as the first, 95 % interval"
+    console.print(legend, style="dim", markup=False)
 
 
-def _timed(cell: Mapping[str, Any]) -> str:
-    ratio = interval(cell["ratio"])
+def _timed(cell: Mapping[str, Any], *, first: bool) -> str:
+    ratio = None if first else interval(cell["ratio"])
     return milliseconds(cell["ms"]["value"]) + (f"  {times_range(ratio)}" if ratio else "")
 
 
@@ -173,7 +173,7 @@ def _facts(rows: Iterable[tuple[str, str]], console: Console) -> None:
     table.add_column(overflow="fold")  # a digest is copied from here: never cut it
     for name, value in rows:
         if value:
-            table.add_row(Text(name, style="dim"), Text(clean(value)))
+            table.add_row(Text(clean(name), style="dim"), Text(clean(value)))
     console.print(table)
 
 
@@ -182,7 +182,7 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], console: Conso
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(*map(escape, columns), box=box.SIMPLE_HEAD, pad_edge=False)
     for row in rows:
         table.add_row(*(cell if cell in _MARK.values() else escape(clean(cell)) for cell in row))
     console.print(table)

@@ -197,11 +197,12 @@ def named_axes(shape: Sequence[object]) -> tuple[int | str, ...]:
     return tuple(name(axis, size) for axis, size in enumerate(shape))
 
 
-def tokens_of(inputs: Sequence[TensorSpec], feeds: Feeds) -> int:
-    """The size of a call, in tokens: batch × padded length; for inputs without length, the batch."""
+def size_of(inputs: Sequence[TensorSpec], feeds: Feeds) -> tuple[int, int]:
+    """The size of a call: its batch, and its tokens (batch × padded length; without a length, the batch)."""
     for spec in inputs:
         if len(spec.shape) > 1 and isinstance(spec.shape[1], str):
             shape = feeds[spec.name].shape
-            return max(1, int(shape[0]) * int(shape[1]))
+            return max(1, int(shape[0])), max(1, int(shape[0]) * int(shape[1]))
     shape = feeds[inputs[0].name].shape if inputs else ()
-    return max(1, int(shape[0])) if shape else 1
+    batch = max(1, int(shape[0])) if shape else 1
+    return batch, batch

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from vengine.digests import from_json
-from vengine.engines.base import Array, Availability, Feeds, Outputs, Session, arrange, require_file, tokens_of
+from vengine.engines.base import Array, Availability, Feeds, Outputs, Session, arrange, require_file, size_of
 from vengine.errors import EngineError
 from vengine.types import RuntimeProfile, Task, TensorSpec
 
@@ -79,7 +79,7 @@ class FakeSession:
         self._calls += 1
         self.misbehave(self._calls)
         self._allocate()
-        per_token = self._behaviour.get("delay_us_per_token", 0) * tokens_of(self.inputs, feeds) / 1000
+        per_token = self._behaviour.get("delay_us_per_token", 0) * size_of(self.inputs, feeds)[1] / 1000
         _busy_wait(self._behaviour.get("delay_ms", 0) + per_token)
         return {spec.name: self._answer(spec, arrays) for spec in self.outputs}
 

@@ -1,12 +1,12 @@
 """One session out of several: a plan picks the variant, big batches are cut, results come back whole.
 
 A call of 1 × 16 tokens takes about a millisecond, so what is done per call here is counted in
-microseconds: shapes are read once, the plan is a bisection.
+microseconds: shapes are read once, the plan is a few comparisons.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vengine.engines.base import Array, Feeds, Outputs, Session, tokens_of
+from vengine.engines.base import Array, Feeds, Outputs, Session, size_of
 from vengine.errors import EngineError, UsageError
-from vengine.text import Text, Tokenizer, batches, feeds
+from vengine.text import Text, Tokenizer, batches, feeds, padded_length
 from vengine.types import Plan, RuntimeProfile, TensorSpec
 
 
@@ -25,14 +25,14 @@ class _Member:
     session: Session
     chunk_tokens: int | None
     streams: int
-    splits: bool  # every input and output has a free batch axis, so a batch may be cut
+    whole_up_to: float  # calls of at most so many tokens are never cut; inf where a batch can't be
 
 
 class PlannedSession:
     """A session over the variants of a plan.
 
     Args:
-        plan: entries that cover 1 … ∞ tokens.
+        plan: entries in the order of precedence; the last one serves what no other fits.
         sessions: an open session for each digest that the plan names.
         profiles: how each variant is driven; a digest without one is never cut.
         inputs, outputs: the model's own description. Some engines forget the axes' names; the
@@ -60,7 +60,7 @@ class PlannedSession:
         members = {
             digest: _member(session, (profiles or {}).get(digest), splits) for digest, session in sessions.items()
         }
-        self._starts = [entry.tokens_min for entry in plan.entries]
+        self._ranges = [(e.tokens_min, e.tokens_max or math.inf, e.batch_min) for e in plan.entries]
         self._members = [members[entry.variant] for entry in plan.entries]
 
     @property
@@ -73,15 +73,16 @@ class PlannedSession:
         wanted = [member.chunk_tokens for member in self._members if member.chunk_tokens is not None]
         return max(wanted, default=None)
 
-    def variant_for(self, tokens: int) -> str:
-        """The digest of the variant that answers a call of so many tokens."""
-        return self.plan.entries[max(0, bisect_right(self._starts, tokens) - 1)].variant
+    def variant_for(self, feeds: Feeds) -> str:
+        """The digest of the variant that answers this call."""
+        return self.plan.entries[self._place(*self._size(feeds))].variant
 
     def run(self, feeds: Feeds) -> Outputs:
-        member = self._pick(feeds)
-        if not member.splits:
+        batch, tokens = self._size(feeds)
+        member = self._members[self._place(batch, tokens)]
+        if tokens <= member.whole_up_to:
             return member.session.run(feeds)
-        cuts = self._cuts(member, feeds, member.streams)
+        cuts = self._cuts(member, feeds, tokens, member.streams)
         if len(cuts) == 1:
             return member.session.run(feeds)
         return _join(member.session.run_many(_cut(feeds, cuts)), cuts)
@@ -91,10 +92,11 @@ class PlannedSession:
         queues: dict[int, list[Feeds]] = {}
         places: list[tuple[int, int, list[slice]]] = []
         for call in many:
-            member = self._pick(call)
+            batch, tokens = self._size(call)
+            member = self._members[self._place(batch, tokens)]
             # Enough calls keep the streams busy by themselves.
             streams = member.streams if len(many) < member.streams else 1
-            cuts = self._cuts(member, call, streams) if member.splits else [slice(None)]
+            cuts = self._cuts(member, call, tokens, streams) if tokens > member.whole_up_to else [slice(None)]
             queue = queues.setdefault(id(member), [])
             places.append((id(member), len(queue), cuts))
             queue.extend(_cut(call, cuts) if len(cuts) > 1 else [call])
@@ -106,27 +108,35 @@ class PlannedSession:
         for session in self._sessions.values():
             session.close()
 
-    def _pick(self, feeds: Feeds) -> _Member:
-        if len(self._members) == 1:
-            return self._members[0]
+    def _size(self, feeds: Feeds) -> tuple[int, int]:
         try:
-            tokens = tokens_of(self.inputs, feeds)
+            return size_of(self.inputs, feeds)
         except (KeyError, IndexError):
-            return self._members[0]  # wrong feeds: the session says what is wrong with them
-        return self._members[max(0, bisect_right(self._starts, tokens) - 1)]
+            return 1, 1  # wrong feeds: the session says what is wrong with them
 
-    def _cuts(self, member: _Member, feeds: Feeds, streams: int) -> list[slice]:
-        first = feeds.get(self.inputs[0].name)
-        if first is None or first.ndim == 0 or any(len(a) != len(first) for a in feeds.values() if a.ndim):
-            return [slice(None)]
-        return chunks(len(first), tokens_of(self.inputs, feeds), member.chunk_tokens, streams)
+    def _place(self, batch: int, tokens: int) -> int:
+        """The first entry that fits; the last one where none does."""
+        for place, (low, high, least) in enumerate(self._ranges):
+            if low <= tokens <= high and batch >= least:
+                return place
+        return len(self._ranges) - 1
+
+    def _cuts(self, member: _Member, feeds: Feeds, tokens: int, streams: int) -> list[slice]:
+        rows = {len(array) if array.ndim else -1 for array in feeds.values()}
+        if len(rows) != 1:
+            return [slice(None)]  # wrong feeds, again
+        return chunks(rows.pop(), tokens, member.chunk_tokens, streams)
 
 
 def _member(session: Session, profile: RuntimeProfile | None, splits: bool) -> _Member:
-    if profile is None:
-        return _Member(session=session, chunk_tokens=None, streams=1, splits=False)
-    cuttable = splits and (profile.chunk_tokens is not None or profile.streams > 1)
-    return _Member(session=session, chunk_tokens=profile.chunk_tokens, streams=max(1, profile.streams), splits=cuttable)
+    if profile is None or not splits:
+        return _Member(session=session, chunk_tokens=None, streams=1, whole_up_to=math.inf)
+    if profile.streams > 1:
+        whole: float = 0
+    else:
+        whole = math.inf if profile.chunk_tokens is None else profile.chunk_tokens
+    streams = max(1, profile.streams)
+    return _Member(session=session, chunk_tokens=profile.chunk_tokens, streams=streams, whole_up_to=whole)
 
 
 def has_free_batch(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> bool:
@@ -192,6 +202,8 @@ class TextRunner:
         self._pad_id = tokenizer.pad_id if pad_id is None else pad_id
         self._batch_tokens = batch_tokens or getattr(session, "batch_tokens", None) or 512
         self._names = [spec.name for spec in session.inputs]
+        widths = [spec.shape[1] for spec in session.inputs if len(spec.shape) > 1]
+        self._fixed = next((width for width in widths if isinstance(width, int)), None)  # a model of one length
 
     def run_texts(self, texts: Sequence[Text], *, truncate: bool = True) -> dict[str, Array | list[Array]]:
         """Outputs by name, in the order of the texts.
@@ -203,9 +215,16 @@ class TextRunner:
         encodings = self._tokenizer.encode(texts, truncate)
         lengths = [max(1, encoding.length) for encoding in encodings]
         groups = batches(lengths, self._batch_tokens)
-        calls = [feeds([encodings[i] for i in group], self._names, self._pad_id, side=self._side) for group in groups]
+        widths = [self._width(max(lengths[i] for i in group)) for group in groups]
+        calls = [
+            feeds([encodings[i] for i in group], self._names, self._pad_id, length=width, side=self._side)
+            for group, width in zip(groups, widths, strict=True)
+        ]
         answers = self._session.run_many(calls) if calls else []
         return {spec.name: self._restore(spec, groups, answers, lengths) for spec in self._session.outputs}
+
+    def _width(self, longest: int) -> int:
+        return padded_length(longest, self._tokenizer.max_tokens) if self._fixed is None else self._fixed
 
     def _restore(
         self, spec: TensorSpec, groups: Sequence[Sequence[int]], answers: Sequence[Outputs], lengths: Sequence[int]

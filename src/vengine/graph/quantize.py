@@ -1,7 +1,8 @@
 """Integer variants of an exported graph, made by the field's own quantisers.
 
-Static int8 comes from NNCF's post-training quantisation of the ONNX graph itself (transformer model type: SmoothQuant and
-bias correction included): one QDQ file that OpenVINO and ONNX Runtime both open. Dynamic int8 comes from ONNX Runtime.
+Static int8 comes from NNCF's post-training quantisation of the ONNX graph itself (transformer model type: SmoothQuant
+and bias correction included): one QDQ file that OpenVINO and ONNX Runtime both open. Dynamic int8 comes from ONNX
+Runtime.
 """
 
 from __future__ import annotations

@@ -310,6 +310,7 @@ def plain_session(path: Path) -> Any:
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4  # failures arrive as exceptions
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # a few calls, nothing is timed
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:

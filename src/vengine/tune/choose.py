@@ -52,11 +52,20 @@ def choose(times: Times, recipes: Mapping[str, Recipe], loads: Sequence[Load], m
         used = {base, switch.variant, *(e.variant for e in entries)}
         if len(used) <= most and not any(_overlap(switch, e) for e in entries):
             entries.append(switch)
-    rows = [
-        PlanEntry(variant=s.variant, tokens_min=s.tokens_min, tokens_max=s.tokens_max, batch_min=s.batch_min)
-        for s in sorted(entries, key=lambda s: (-s.batch_min, s.tokens_min))
-    ]
-    return Plan(entries=(*rows, PlanEntry(variant=base, tokens_min=1)))
+    many = [_entry(s) for s in sorted(entries, key=lambda s: s.tokens_min) if s.batch_min > 1]
+    single = [_entry(s) for s in sorted(entries, key=lambda s: s.tokens_min) if s.batch_min == 1]
+    if single:  # the first entry that fits serves: batches must not reach the entries for single texts
+        many.append(PlanEntry(variant=base, tokens_min=1, batch_min=2))
+    return Plan(entries=(*many, *single, PlanEntry(variant=base, tokens_min=1)))
+
+
+def _entry(switch: Switch) -> PlanEntry:
+    return PlanEntry(
+        variant=switch.variant,
+        tokens_min=switch.tokens_min,
+        tokens_max=switch.tokens_max,
+        batch_min=switch.batch_min,
+    )
 
 
 def _base(times: Times, recipes: Mapping[str, Recipe], workload: str) -> str:
@@ -66,10 +75,11 @@ def _base(times: Times, recipes: Mapping[str, Recipe], workload: str) -> str:
     return min(equal, key=lambda name: (_complexity(recipes[name]), _median(times.ms[name][workload])))
 
 
-def _complexity(recipe: Recipe) -> tuple[bool, bool, bool, bool]:
-    """False is simpler: what a recipe does beyond the engine's plain way."""
+def _complexity(recipe: Recipe) -> tuple[int, bool, bool, bool, bool]:
+    """Smaller is simpler: what a recipe does beyond the engine's plain way."""
     profile = recipe.profile
-    return profile.streams > 1, profile.chunk_tokens is not None, not profile.spinning, not profile.arena
+    cut = profile.chunk_tokens is not None
+    return profile.threads, profile.streams > 1, cut, not profile.spinning, not profile.arena
 
 
 def _ladders(cells: Sequence[Load]) -> list[tuple[int, list[Load]]]:
@@ -105,7 +115,8 @@ def _over(times: Times, base: str, other: str, cells: Sequence[Load]) -> Interva
     unit = {c.name: _median(times.ms[base][c.name]) for c in cells}
 
     def rounds(name: str) -> list[float]:
-        return [sum(row) for row in zip(*([ms / unit[c.name] for ms in times.ms[name][c.name]] for c in cells), strict=True)]
+        relative = ([ms / unit[c.name] for ms in times.ms[name][c.name]] for c in cells)
+        return [sum(row) for row in zip(*relative, strict=True)]
 
     return ratio_interval(rounds(base), rounds(other))
 

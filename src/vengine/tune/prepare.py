@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from vengine.digests import digest_json
 from vengine.errors import DataError
 from vengine.sources import example_feeds
-from vengine.text import Encoding, Tokenizer, batches, feeds
+from vengine.text import Encoding, Tokenizer, batches, feeds, padded_length
 from vengine.tune.race import Load
 from vengine.types import Recipe, Sample, Settings, Source, Workload
 from vengine.verify.arrange import Index, texts_of
@@ -51,17 +51,16 @@ class Prepared:
         """The same workload, verified on at most so many samples."""
         return _prepared(self.source, self.workload, _chosen(self.samples, most), self.tokenizer, self.seed)
 
-    def calls(self, places: Sequence[int]) -> Feeds:
-        """One padded call with these texts, in this order."""
+    def calls(self, places: Sequence[int], *, stepped: bool = False) -> Feeds:
+        """One padded call with these texts, in this order; `stepped` pads as the bundle's runner does."""
         assert self.tokenizer is not None
-        return feeds([self.encodings[i] for i in places], self.names, self.tokenizer.pad_id)
+        chosen = [self.encodings[i] for i in places]
+        width = padded_length(max(e.length for e in chosen), self.source.max_tokens) if stepped else None
+        return feeds(chosen, self.names, self.tokenizer.pad_id, length=width)
 
-    def verification(self) -> list[tuple[list[int], Feeds]]:
-        """Every text or sample once, in calls of similar length: (places, feeds)."""
-        if self.tokenizer is None:
-            return [([i], _tensors([s])) for i, s in enumerate(self.samples)]
-        groups = batches([e.length for e in self.encodings], _BATCH_TOKENS)
-        return [(group, self.calls(group)) for group in groups]
+    def tensors(self) -> list[Feeds]:
+        """A tensor model's samples, each as one call."""
+        return [_tensors([s]) for s in self.samples]
 
     def calibration(self, count: int) -> list[Feeds]:
         """Up to `count` single calls, spread evenly over the lengths."""
@@ -76,12 +75,12 @@ class Prepared:
         if self.tokenizer is None:
             return [_tensors([self.samples[i]]) for i in self.drawn]
         if self.workload.objective != "throughput":
-            return [self.calls([i]) for i in self.drawn]
+            return [self.calls([i], stepped=recipe is not None) for i in self.drawn]
         if recipe is None:
             return [self.calls(self.drawn[i : i + ARRIVING]) for i in range(0, len(self.drawn), ARRIVING)]
         cut = recipe.profile.chunk_tokens or _BATCH_TOKENS
         groups = batches([self.encodings[i].length for i in self.drawn], cut)
-        return [self.calls([self.drawn[i] for i in group]) for group in groups]
+        return [self.calls([self.drawn[i] for i in group], stepped=True) for group in groups]
 
     def grid(self) -> tuple[Load, ...]:
         """The (batch, length) cells of the table, from what the model and the workload allow."""
@@ -182,8 +181,8 @@ def _drawn(lengths: Sequence[int], arriving: Sequence[int], count: int, seed: in
 def _tensors(samples: Sequence[Sample]) -> Feeds:
     import numpy as np
 
-    assert all(s.tensors for s in samples)
-    return {name: np.stack([np.asarray(s.tensors[name]) for s in samples if s.tensors]) for name in samples[0].tensors or {}}
+    rows = [s.tensors for s in samples if s.tensors]
+    return {name: np.stack([np.asarray(row[name]) for row in rows]) for name in rows[0]}
 
 
 def _check_tensors(source: Source, samples: Sequence[Sample]) -> None:

@@ -156,6 +156,19 @@ def _open(bench: Bench, trial: Trial, stack: ExitStack) -> WorkerSession:
     return worker
 
 
+def _equal_threads(bench: Bench, winners: Sequence[Trial], stack: ExitStack) -> WorkerSession:
+    """The original with as many threads as the plan's greediest variant."""
+    original = bench.original.variant
+    threads = max(t.recipe.profile.threads for t in winners)
+    if threads == original.recipe.profile.threads:
+        return bench.original.worker
+    profile = replace(original.recipe.profile, threads=threads)
+    worker = open_worker(replace(original, recipe=replace(original.recipe, profile=profile)), None)
+    stack.callback(worker.close)
+    worker.pause()
+    return worker
+
+
 def _open_plan(bench: Bench, plan: Plan, winners: Sequence[Trial]) -> WorkerSession:
     variants = [t.variant for t in winners if t.variant]
     openings = {
@@ -196,7 +209,7 @@ def _prove(bench: Bench, trials: Sequence[Trial], ahead: Sequence[Trial], times:
         alone = _open(bench, single, stack)
         proof = race(
             [
-                contender("original", bench.original.worker, bench.prepared, None),
+                contender("original", _equal_threads(bench, winners, stack), bench.prepared, None),
                 contender("bundle", worker, bench.prepared, single.recipe),
                 contender("single", alone, bench.prepared, single.recipe),
             ],

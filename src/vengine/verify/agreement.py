@@ -129,7 +129,7 @@ def token_classes(
         worst_sample=worst,
         flipped=tuple(excerpt(samples[i]) for i in np.flatnonzero(changed).tolist()),
         implies=change_words(interval, budget.confidence),
-        note=f"counted over {total} tokens of {len(counts)} samples",
+        note=f"Counted over {total} tokens of {len(counts)} samples",
     )
 
 

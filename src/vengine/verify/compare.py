@@ -208,13 +208,13 @@ class Judge:
     def _score_reader(self) -> Callable[[Outputs], Array] | None:
         if self.task in VECTOR_TASKS:
             if any(s.pair is None for s in self.samples):
-                self.note = "scores were left aside: a score belongs to a pair of texts"
+                self.note = "Scores were left aside: a score belongs to a pair of texts"
                 return None
             return lambda outputs: cosine_rows(_vectors(outputs), _vectors(outputs, PAIR))
         if self.task == "scoring":
             name = self._logits_name()
             return lambda outputs: _scores(outputs[name])
-        self.note = f"scores were left aside: they say nothing about the task {self.task}"
+        self.note = f"Scores were left aside: they say nothing about the task {self.task}"
         return None
 
     # --- classes -----------------------------------------------------------------------------
@@ -224,7 +224,7 @@ class Judge:
             return self._probed(metric)
         if self.task == "classification" or self._tensor_logits():
             return self._classified(metric, rows)
-        self.note = f"labels were left aside: one class a sample can't judge the task {self.task}"
+        self.note = f"Labels were left aside: one class a sample can't judge the task {self.task}"
         return None
 
     def _tensor_logits(self) -> bool:
@@ -253,7 +253,7 @@ class Judge:
         labels = [s.label for s in self.samples]
         fault = unfit(labels)
         if fault:
-            self.note = f"judged by agreement, because the labels can't train a probe: {fault}"
+            self.note = f"Judged by agreement, because the labels can't train a probe: {fault}"
             return None
         probe = fit_probe(_vectors(self.original), labels, self.seed)
         before = probe.predict(_vectors(self.original))
@@ -289,7 +289,7 @@ class Judge:
         )
         p = mcnemar(losses, gains)
         words_ = f"{losses} answers became wrong and {gains} right (McNemar p = {p:.2g})" if losses + gains else ""
-        note = ". ".join(part for part in (words_ or "no right answer was lost or won", result.note) if part)
+        note = ". ".join(part for part in (words_ or "No right answer was lost or won", result.note) if part)
         return replace(result, flipped=flipped, note=note)
 
     def _measured(self, metric: Metric, before: Array, after: Array, truth: Array) -> Measured:
@@ -297,7 +297,7 @@ class Judge:
         note = ""
         if drop.absolute:
             note = (
-                f"the original's {metric.name} is only {drop.original:.3g} on this data, too near zero for a relative "
+                f"The original's {metric.name} is only {drop.original:.3g} on this data, too near zero for a relative "
                 "drop: the drop is absolute, and the labels may not fit the model"
             )
         return Measured(

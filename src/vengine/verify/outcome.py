@@ -69,12 +69,13 @@ def _more(measured: Measured, max_drop: float) -> int:
 
 
 def _words(measured: Measured, budget: Budget, outcome: Outcome, more: int) -> str:
-    drop, of = measured.drop, "in absolute terms" if measured.absolute else "of the original's"
-    if measured.original is None:
-        of = "of perfect agreement"
+    drop = measured.drop
+    values = f"{measured.optimized:.4f}"
+    if measured.original is not None:
+        values = f"{measured.original:.4f} → {values}"
     where = (
-        f"{measured.metric} falls by {percent(drop.value)} {of} ({percent(drop.low)} to {percent(drop.high)} "
-        f"at {budget.confidence:.0%} confidence)"
+        f"{measured.metric} {values}, {'an absolute' if measured.absolute else 'a'} drop of {percent(drop.value)} "
+        f"({percent(drop.low)} to {percent(drop.high)} at {budget.confidence:.0%} confidence)"
     )
     if outcome == "pass":
         return f"{where}, within the budget of {percent(budget.max_drop)}"

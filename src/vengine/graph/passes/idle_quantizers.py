@@ -59,5 +59,3 @@ def _users_behind_moves(value: ir.Value) -> list[ir.Node]:
         else:
             found.append(node)
     return found
-
-
