@@ -15,7 +15,9 @@ from vengine.cli.main import VERBS, cli
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(p for p in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.md")])
-FENCE = re.compile(r"^(?P<mark><!-- run -->\n)?```(?P<lang>\w+)[^\n]*\n(?P<code>.*?)^```", re.M | re.S)
+FENCE = re.compile(
+    r"^(?:<!-- (?P<mark>run|run with a model) -->\n)?```(?P<lang>\w+)[^\n]*\n(?P<code>.*?)^```", re.M | re.S
+)
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)[^)]*\)")
 
 
@@ -26,7 +28,7 @@ class Block(NamedTuple):
     line: int
     lang: str
     code: str
-    runs: bool
+    mark: str  # "run", "run with a model" or ""
 
 
 def blocks(*langs: str) -> list[Block]:
@@ -36,7 +38,7 @@ def blocks(*langs: str) -> list[Block]:
         text = page.read_text()
         for m in FENCE.finditer(text):
             line = text[: m.start()].count("\n") + 1
-            found.append(Block(str(page.relative_to(ROOT)), line, m["lang"], m["code"], bool(m["mark"])))
+            found.append(Block(str(page.relative_to(ROOT)), line, m["lang"], m["code"], m["mark"] or ""))
     return [b for b in found if b.lang in langs]
 
 
@@ -53,9 +55,30 @@ def test_python_parses_and_runs_where_marked(block: Block, tmp_path: Path, monke
             import vengine
 
             assert {a.name for a in node.names} <= set(vengine.__all__)
-    if block.runs:
+    if block.mark == "run":
         monkeypatch.chdir(tmp_path)
         exec(compile(tree, where(block), "exec"), {"__name__": "readme"})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["README.md"])
+def test_python_that_needs_a_model_runs_on_a_tiny_one(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page's blocks share their names, as a reader's session would; `model`, `texts` and `inputs` are given."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    from tests.sources.making import WORDS, write_bert
+
+    marked = [b for b in blocks("python") if b.page == page and b.mark == "run with a model"]
+    assert len(marked) >= 2
+    model = transformers.AutoModel.from_pretrained(write_bert(tmp_path / "tiny")).eval()
+    texts = [" ".join((WORDS * 3)[i : i + 3 + i % 9]) for i in range(30)]
+    names = {"model": model, "texts": texts, "inputs": {"input_ids": torch.tensor([[2, 7, 8, 9, 3]])}}
+    monkeypatch.chdir(tmp_path)
+    for block in marked:
+        exec(compile(block.code, where(block), "exec"), names)
+    assert len(names["answers"]) > 0
+    assert Path("intent.vengine/manifest.json").is_file()
 
 
 def shell_faults(code: str) -> list[str]:

@@ -145,6 +145,30 @@ def test_one_wrong_vector_fails_whatever_the_labels_say(
         assert found.worst_sample.startswith(samples[7].text)
 
 
+@pytest.mark.parametrize(
+    ("case", "change", "check"),
+    [  # each is seen by one check alone: classes, ranks and cosines stay as they are
+        ("classification", lambda r: r * 1.2, "scale"),
+        ("scoring, scores", lambda r: r * 0.8, "scale"),
+        ("features", lambda r: r * 1.2, "scale"),
+        ("embedding, scored pairs", lambda r: r * 0.9, "scale"),
+        ("classification, labels", lambda r: r + 0.4, "shift"),
+        ("scoring, scores", lambda r: r + 0.5, "shift"),
+        ("classification", lambda r: r + 2.0 * np.eye(CLASSES)[r.argmax(axis=1)] - 0.33, "error"),
+    ],
+)
+def test_each_check_of_size_fails_alone(case: str, change: Callable[[np.ndarray], np.ndarray], check: str) -> None:
+    task, original, samples = CASES[case]
+    found = verdict(task, original, changed(original, change), samples, BUDGET)
+    assert (found.outcome, found.metric) == ("fail", check), found
+
+
+@pytest.mark.parametrize("factor", [0.97, 1.03])
+def test_a_change_of_size_within_bounds_passes(factor: float) -> None:
+    for case in CASES.values():
+        assert verdict(case[0], case[1], changed(case[1], lambda r: r * factor), case[2], BUDGET).outcome == "pass"
+
+
 def test_a_rotated_space_fails_though_its_similarities_are_exact() -> None:
     turn = np.linalg.qr(np.random.default_rng(3).normal(0, 1, (WIDTH, WIDTH)))[0]
     found = verdict("embedding", TWICE, changed(TWICE, lambda r: r @ turn), PAIRS, BUDGET)
@@ -256,6 +280,7 @@ def flips(logits: np.ndarray, losses: int, gains: int, truth: np.ndarray) -> np.
         (100, 0, 0, "undecided"),  # nothing changed, and 100 samples can't exclude 1 %
         (500, 2, 0, "undecided"),
         (600, 30, 0, "fail"),
+        (600, 9, 0, "undecided"),  # beyond the budget, and the interval still reaches below it
         (600, 4, 4, "undecided"),  # no loss on balance, yet not sure of it
         (600, 0, 9, "pass"),  # better is not worse
     ],
@@ -351,6 +376,15 @@ def test_classes_that_are_called_by_numbers_mean_themselves() -> None:
     samples = tuple(Sample(text=str(i), label=str(c + 1)) for i, c in enumerate(CLASS))
     found = verdict("classification", {"logits": LOGITS}, {"logits": LOGITS}, samples, BUDGET, stars)
     assert found.original == pytest.approx(np.mean(LOGITS.argmax(axis=1) == CLASS))
+
+
+def test_classes_that_differ_by_a_space_only_are_told_apart() -> None:
+    names = ("ice cream", "icecream", "c", "d", "e", "f")
+    samples = tuple(Sample(text=str(i), label=names[c]) for i, c in enumerate(CLASS))
+    found = verdict("classification", {"logits": LOGITS}, {"logits": LOGITS}, samples, BUDGET, names)
+    assert found.original == pytest.approx(np.mean(LOGITS.argmax(axis=1) == CLASS))
+    with pytest.raises(DataError, match="'Ice-Cream' is not a class"):
+        Judge("classification", {"logits": LOGITS}, (*samples[:-1], Sample(label="Ice-Cream")), BUDGET, names)
 
 
 def test_a_single_logit_says_yes_or_no() -> None:

@@ -11,7 +11,7 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vengine.digests import from_json, to_json
 from vengine.errors import VengineError
@@ -62,7 +62,8 @@ def write_feeds(path: Path, feeds: list[dict[str, np.ndarray]]) -> None:
     """Keep calibration feeds: one .npz, keys "number:name"."""
     import numpy as np
 
-    np.savez(path, **{f"{i}:{name}": value for i, feed in enumerate(feeds) for name, value in feed.items()})
+    arrays: dict[str, Any] = {f"{i}:{name}": value for i, feed in enumerate(feeds) for name, value in feed.items()}
+    np.savez(path, **arrays)
 
 
 def read_feeds(path: Path) -> list[dict[str, np.ndarray]]:

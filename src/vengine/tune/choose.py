@@ -18,6 +18,7 @@ from vengine.types import Interval, Plan, PlanEntry, Recipe
 from vengine.verify.statistics import ratio_interval
 
 _WORTH = 1.03  # a second variant costs memory: over its range it must be at least so much faster
+_AHEAD = 1.02  # less than this is no reason to prefer a recipe that is less simple
 _SLOWER = 0.98  # and on no cell slower than this
 
 
@@ -44,7 +45,8 @@ def choose(times: Times, recipes: Mapping[str, Recipe], loads: Sequence[Load], m
         switch
         for batch_min, ladder in _ladders([load for load in loads if load.batch])
         for other in recipes
-        if other != base
+        # Threads are equal within a plan: with others, the ratio to the original would mean something else.
+        if other != base and recipes[other].profile.threads == recipes[base].profile.threads
         for switch in _ends(times, base, other, ladder, batch_min)
     ]
     entries: list[Switch] = []
@@ -71,7 +73,8 @@ def _entry(switch: Switch) -> PlanEntry:
 def _base(times: Times, recipes: Mapping[str, Recipe], workload: str) -> str:
     """The simplest variant that the fastest one doesn't beat beyond doubt."""
     fastest = min(recipes, key=lambda name: _median(times.ms[name][workload]))
-    equal = [name for name in recipes if times.ratio(workload, of=fastest, to=name).low <= 1.0]
+    ahead = {name: times.ratio(workload, of=fastest, to=name) for name in recipes}
+    equal = [name for name, ratio in ahead.items() if ratio.low <= 1.0 or ratio.value < _AHEAD]
     return min(equal, key=lambda name: (_complexity(recipes[name]), _median(times.ms[name][workload])))
 
 

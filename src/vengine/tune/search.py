@@ -156,8 +156,8 @@ def _open(bench: Bench, trial: Trial, stack: ExitStack) -> WorkerSession:
     return worker
 
 
-def _equal_threads(bench: Bench, winners: Sequence[Trial], stack: ExitStack) -> WorkerSession:
-    """The original with as many threads as the plan's greediest variant."""
+def _fairest(bench: Bench, winners: Sequence[Trial], stack: ExitStack) -> WorkerSession:
+    """The original; where the plan uses other threads, the faster of it and one with as many threads."""
     original = bench.original.variant
     threads = max(t.recipe.profile.threads for t in winners)
     if threads == original.recipe.profile.threads:
@@ -166,7 +166,13 @@ def _equal_threads(bench: Bench, winners: Sequence[Trial], stack: ExitStack) -> 
     worker = open_worker(replace(original, recipe=replace(original.recipe, profile=profile)), None)
     stack.callback(worker.close)
     worker.pause()
-    return worker
+    both = [
+        contender("as it was", bench.original.worker, bench.prepared, None),
+        contender("equal threads", worker, bench.prepared, None),
+    ]
+    times = race(both, (WORKLOAD,), rounds=(5, 5), seconds=0.0, seed=bench.settings.seed)
+    ratio = times.ratio(WORKLOAD.name, of="equal threads", to="as it was")
+    return worker if ratio.value > 1.0 else bench.original.worker
 
 
 def _open_plan(bench: Bench, plan: Plan, winners: Sequence[Trial]) -> WorkerSession:
@@ -209,7 +215,7 @@ def _prove(bench: Bench, trials: Sequence[Trial], ahead: Sequence[Trial], times:
         alone = _open(bench, single, stack)
         proof = race(
             [
-                contender("original", _equal_threads(bench, winners, stack), bench.prepared, None),
+                contender("original", _fairest(bench, winners, stack), bench.prepared, None),
                 contender("bundle", worker, bench.prepared, single.recipe),
                 contender("single", alone, bench.prepared, single.recipe),
             ],

@@ -38,7 +38,7 @@ def run(model: ir.Model) -> PassResult:
         if others:
             refusals.append((node.name or "", f"also feeds {', '.join(others)}"))
             continue
-        quantize = node.inputs[0].producer()  # type: ignore[union-attr]
+        quantize = node.inputs[0].producer()
         assert quantize is not None
         node.outputs[0].replace_all_uses_with(quantize.inputs[0])
         matched += 1
