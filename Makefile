@@ -30,7 +30,7 @@ test: setup
 
 check: setup
 	$(BIN)/ruff check .
-	$(BIN)/ruff format --check src/vengine/cli tests/house tests/cli
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/house -q
 

@@ -178,7 +178,7 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Invariance:
-    """How far one text's answer moves with its company. Cosine for vectors, agreement for labels."""
+    """How far one text's answer moves with its company: 1 − ½ (distance ÷ usual size)², the cosine for unit vectors."""
 
     outcome: Outcome
     alone_vs_batch: float

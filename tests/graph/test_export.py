@@ -110,13 +110,16 @@ def test_a_module_of_the_users(tmp_path: Path) -> None:
 
 
 def test_an_onnx_source_gets_external_data_and_keeps_its_answers(tmp_path: Path) -> None:
-    source = open_source(write_onnx(tmp_path / "m.onnx", opset=11), cache=tmp_path / "c")
+    source = open_source(write_onnx(tmp_path / "m.onnx", opset=11, width=512), cache=tmp_path / "c")
     exported = export(source, tmp_path / "x")
     assert exported.opset == 11
     assert {check.max_abs_error for check in exported.checks} == {0.0}
     assert source.path.exists()
-    again = export(source, tmp_path / "x")
-    assert again == exported
+    data = tmp_path / "x" / "model.onnx.data"
+    size = data.stat().st_size
+    assert 0 < size < 2 * source.weight_bytes
+    assert export(source, tmp_path / "x") == exported
+    assert data.stat().st_size == size  # an earlier export's weights are replaced, not added to
 
 
 def test_the_graph_is_tidy_and_its_weights_lie_outside(tmp_path: Path) -> None:

@@ -83,3 +83,11 @@ def test_each_package_beyond_the_base_has_its_install_line() -> None:
     beyond = {IMPORTED_AS.get(r.name, r.name.replace("-", "_")) for r in EXTRAS["optimize"]}
     assert set(EXTRA_OF) == beyond
     assert set(EXTRA_OF.values()) <= set(EXTRAS)
+
+
+def test_every_file_of_the_package_that_is_not_code_ships() -> None:
+    package = ROOT / "src" / "vengine"
+    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["vengine"]
+    shipped = {path for pattern in patterns for path in package.glob(pattern)}
+    present = {p for p in package.rglob("*") if p.is_file() and p.suffix not in (".py", ".pyc")}
+    assert sorted(p.name for p in present - shipped) == []

@@ -61,6 +61,7 @@ def test_python_parses_and_runs_where_marked(block: Block, tmp_path: Path, monke
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", ["README.md"])
 def test_python_that_needs_a_model_runs_on_a_tiny_one(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -92,14 +92,14 @@ def edit_json(path: Path, **values: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
 
 
-def write_onnx(path: Path, *, opset: int = 17, external: str | None = None, node: str = "Relu") -> Path:
-    """y = node(x @ w + b) for x [N, 4] → y [N, 3], perhaps with its weights in a file of its own."""
+def write_onnx(path: Path, *, opset: int = 17, external: str | None = None, node: str = "Relu", width: int = 4) -> Path:
+    """y = node(x @ w + b) for x [N, width] → y [N, 3], perhaps with its weights in a file of its own."""
     import numpy as np
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 
     random = np.random.default_rng(0)
-    weights = {"w": random.standard_normal((4, 3)), "b": random.standard_normal(3)}
+    weights = {"w": random.standard_normal((width, 3)), "b": random.standard_normal(3)}
     graph = helper.make_graph(
         [
             helper.make_node("MatMul", ["x", "w"], ["m"], name="product"),
@@ -107,7 +107,7 @@ def write_onnx(path: Path, *, opset: int = 17, external: str | None = None, node
             helper.make_node(node, ["s"], ["y"], name="last"),
         ],
         "small",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4])],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", width])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 3])],
         [numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights.items()],
     )

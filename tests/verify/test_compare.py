@@ -145,6 +145,15 @@ def test_one_wrong_vector_fails_whatever_the_labels_say(
         assert found.worst_sample.startswith(samples[7].text)
 
 
+def losers_mirrored(logits: np.ndarray) -> np.ndarray:
+    """The winning class keeps its logit, the others exchange theirs."""
+    rows = logits.copy()
+    for row in rows:
+        losers = np.flatnonzero(row < row.max())
+        row[losers] = row[losers][::-1]
+    return rows
+
+
 @pytest.mark.parametrize(
     ("case", "change", "check"),
     [  # each is seen by one check alone: classes, ranks and cosines stay as they are
@@ -152,9 +161,8 @@ def test_one_wrong_vector_fails_whatever_the_labels_say(
         ("scoring, scores", lambda r: r * 0.8, "scale"),
         ("features", lambda r: r * 1.2, "scale"),
         ("embedding, scored pairs", lambda r: r * 0.9, "scale"),
-        ("classification, labels", lambda r: r + 0.4, "shift"),
-        ("scoring, scores", lambda r: r + 0.5, "shift"),
-        ("classification", lambda r: r + 2.0 * np.eye(CLASSES)[r.argmax(axis=1)] - 0.33, "error"),
+        ("classification, labels", lambda r: r - 2 * r.mean(), "shift"),
+        ("classification", lambda r: losers_mirrored(r), "error"),
     ],
 )
 def test_each_check_of_size_fails_alone(case: str, change: Callable[[np.ndarray], np.ndarray], check: str) -> None:
@@ -515,3 +523,19 @@ def test_texts_run_once_and_come_back_in_order(
 def test_pairs_and_single_texts_dont_mix_where_texts_run_alone() -> None:
     with pytest.raises(DataError, match="sample 2 has no second text"):
         texts_of([Sample(text="a", pair="b"), Sample(text="c")], "embedding")
+
+
+def test_unchanged_tokens_need_enough_tokens() -> None:
+    few = [rows[:5] for rows in TOKEN_LOGITS[:25]]
+    after = [noisy(rows, 0.0005, seed=i) for i, rows in enumerate(few)]
+    found = verdict("token-classification", {"logits": few}, {"logits": after}, TEXTS[:25], BUDGET)
+    assert (found.outcome, found.optimized) == ("undecided", 1.0)
+    assert "over 125 tokens of 25 samples" in found.reason
+
+
+def test_a_sample_counts_by_its_worst_output() -> None:
+    original = {"good": IMAGES, "poor": IMAGES + 0.5}
+    after = {"good": IMAGES, "poor": noisy(IMAGES + 0.5, 0.3)}
+    found = verdict("tensor", original, after, TEXTS[:40], BUDGET)
+    assert found.outcome == "fail"
+    assert found.optimized < 0.97

@@ -134,15 +134,12 @@ def _workload(
 ) -> Workload:
     from vengine.tune import sample_texts
     from vengine.tune.prepare import synthetic
-    from vengine.workload import fit_tensors, read_lengths, read_workload
+    from vengine.workload import read_lengths, read_workload
 
     if isinstance(data, Workload):
         return data
     if data is not None:
-        read = read_workload(data, lengths=lengths, concurrency=concurrency, objective=objective, **columns)
-        if source.tokenizer is not None:
-            return read
-        return replace(read, samples=fit_tensors(read.samples, source.inputs))
+        return read_workload(data, lengths=lengths, concurrency=concurrency, objective=objective, **columns)
     made = sample_texts.workload() if source.tokenizer is not None else synthetic(source, settings)
     arriving = read_lengths(lengths) if isinstance(lengths, (str, Path)) else tuple(lengths or ())
     return replace(made, lengths=arriving, concurrency=concurrency, objective=objective)
@@ -191,7 +188,7 @@ def _run(request: Request, folder: Path, target: Path, started: float) -> dict[s
     from vengine.api.shipping import Shipment
     from vengine.tune.candidates import candidates
     from vengine.tune.journal import Journal
-    from vengine.tune.original import open_original, refuse_too_large
+    from vengine.tune.original import kept_variant, open_original, refuse_too_large
     from vengine.tune.prepare import prepare
     from vengine.tune.search import Bench, search
 
@@ -218,6 +215,7 @@ def _run(request: Request, folder: Path, target: Path, started: float) -> dict[s
             found=found,
             prepared=prepared,
             original=original,
+            kept=kept_variant(source, model, request.threads),
             machine=request.machine,
             budget=request.budget,
             settings=settings,

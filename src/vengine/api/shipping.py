@@ -31,6 +31,7 @@ class Shipment:
     found: Found
     prepared: Prepared
     original: Original
+    kept: Variant  # what ships where nothing better may
     machine: Machine
     budget: Budget
     settings: Settings
@@ -39,7 +40,7 @@ class Shipment:
     @property
     def plan(self) -> Plan:
         """The found plan, or one that sends everything to the original."""
-        return self.found.plan or Plan(entries=(PlanEntry(variant=self.original.variant.digest, tokens_min=1),))
+        return self.found.plan or Plan(entries=(PlanEntry(variant=self.kept.digest, tokens_min=1),))
 
     @property
     def variants(self) -> tuple[Variant, ...]:
@@ -51,7 +52,7 @@ class Shipment:
     def fallback(self) -> Variant:
         """The variant for every CPU: a verified portable one, else the original itself."""
         trial = self.found.fallback if self.found.plan else None
-        return trial.variant if trial is not None and trial.variant is not None else self.original.variant
+        return trial.variant if trial is not None and trial.variant is not None else self.kept
 
     @property
     def leader(self) -> Trial | None:
@@ -105,7 +106,7 @@ def _golden(shipment: Shipment) -> Golden:
         inputs = example_feeds(source, _GOLDEN_ROWS if free else 1, 16, seed=7)
     outputs = {}
     for variant in shipment.variants:
-        with open_worker(variant, None) as worker:
+        with open_worker(variant, None, source.task) as worker:
             outputs[variant.digest] = worker.run(inputs)
     return Golden(inputs=inputs, outputs=outputs, texts=texts)
 

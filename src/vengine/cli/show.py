@@ -36,7 +36,7 @@ def source(found: Source, console: Console) -> None:
     ]
     _facts(rows, console)
     for note in found.notes:
-        console.print(f"note: {clean(note)}", markup=False)
+        _note(note, console)
 
 
 def doctor(result: Mapping[str, Any], console: Console) -> None:
@@ -57,7 +57,7 @@ def doctor(result: Mapping[str, Any], console: Console) -> None:
     ]
     _table(("", "engine", "version", ""), engines, console)
     for note in result["notes"]:
-        console.print(f"note: {clean(note)}", markup=False)
+        _note(note, console)
 
 
 def verification(result: Mapping[str, Any], console: Console) -> None:
@@ -71,17 +71,17 @@ def verification(result: Mapping[str, Any], console: Console) -> None:
             _calls(v["digest"], result["plan"]),
             MISSING if v["cosine"] is None else score(v["cosine"]),
             milliseconds(v["ms"]),
-            v["reason"],
         )
         for v in result["variants"]
     ]
-    _table(("", "variant", "answers calls of", "cosine to golden", "golden call", ""), rows, console)
+    _table(("", "variant", "answers calls of", "cosine to golden", "golden call"), rows, console)
+    for v in result["variants"]:
+        if v["reason"]:
+            _note(f"{v['engine']} {v['precision']} is {v['status']}: {v['reason']}", console)
     console.print()
     sound = "✓ answers as it was built" if not result["fallen_back"] else "✓ right, but fallen back to another variant"
     verdict = sound if result["ok"] else "✗ no proved variant answers every call on this machine"
     console.print(verdict, style="bold green" if result["ok"] else "bold red", markup=False)
-    if result["reason"]:
-        console.print(f"  {clean(result['reason'])}", markup=False)
 
 
 def answers(result: Mapping[str, Any], console: Console) -> None:
@@ -98,7 +98,7 @@ def answers(result: Mapping[str, Any], console: Console) -> None:
     by = f"{result['engine']} {result['precision']} {result['variant'][:19]}"
     console.print(f"{milliseconds(result['ms'])} for all, by {clean(by)}", style="dim", markup=False)
     for out in result["excluded"]:
-        console.print(f"note: {clean(out['variant'][:19])} can't run here: {clean(out['reason'])}", markup=False)
+        _note(f"{clean(out['variant'][:19])} can't run here: {clean(out['reason'])}", console)
 
 
 def bench(result: Mapping[str, Any], console: Console) -> None:
@@ -162,6 +162,11 @@ def _range(entry: Mapping[str, Any]) -> str:
     low, high, items = entry["tokens_min"], entry["tokens_max"], entry.get("batch_min", 1)
     size = f"{low:,}–{high:,}" if high else f"from {low:,}"
     return size if items == 1 else f"{size} in batches of {items} or more"
+
+
+def _note(text: str, console: Console) -> None:
+    """A sentence on one line of its own, never cut: it may hold a command to copy."""
+    console.print(f"note: {clean(text)}", markup=False, soft_wrap=True)
 
 
 def _facts(rows: Iterable[tuple[str, str]], console: Console) -> None:

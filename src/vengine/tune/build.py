@@ -43,14 +43,14 @@ class Workshop:
             UsageError: the recipe changes nothing, or names what isn't there.
         """
         if not recipe.precision.startswith("int8"):
-            return describe(recipe, self.model, _files(self.model), ())
+            return describe(recipe, self.model, model_files(self.model), ())
         kind = "int8-dynamic" if recipe.precision == "int8-dynamic" else "int8-static"
         target = self.directory / digest_json([kind, recipe.passes])[7:23]
         if not (target / PASSES_FILE).exists():
             self._run(kind, recipe, target)
         passes = tuple(from_json(PassResult, row) for row in json.loads((target / PASSES_FILE).read_text()))
         entry = target / ("model.xml" if self.model.suffix == ".xml" else "model.onnx")
-        return describe(recipe, entry, _files(entry), passes)
+        return describe(recipe, entry, model_files(entry), passes)
 
     def _run(self, kind: str, recipe: Recipe, target: Path) -> None:
         target.mkdir(parents=True, exist_ok=True)
@@ -112,7 +112,7 @@ def describe(recipe: Recipe, entry: Path, files: Sequence[Path], passes: tuple[P
     )
 
 
-def _files(entry: Path) -> list[Path]:
+def model_files(entry: Path) -> list[Path]:
     """The files that belong to a model: an ONNX file and its external data, or an IR's pair."""
     beside = entry.with_suffix(".bin") if entry.suffix == ".xml" else entry.with_name(entry.name + ".data")
     return [p for p in (entry, beside) if p.exists()]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 from vengine.digests import digest_json
 from vengine.engines.base import Session
 from vengine.errors import LimitError
+from vengine.tune.build import describe, model_files
 from vengine.tune.prepare import Prepared
 from vengine.tune.trial import Original, answers, open_worker
 from vengine.types import Budget, Machine, Recipe, RuntimeProfile, Source, Variant
@@ -39,6 +41,17 @@ def original_variant(source: Source, threads: int) -> Variant:
     )
 
 
+def kept_variant(source: Source, model: Path, threads: int) -> Variant:
+    """What ships where no variant may: the original, in a form that is safe to ship.
+
+    A traced module's file may hold pickles, so its exported graph ships instead, with all optimisation off.
+    """
+    if source.kind != "torch":
+        return original_variant(source, threads)
+    recipe = Recipe(engine="onnxruntime", precision="reference", profile=RuntimeProfile(threads=threads))
+    return describe(recipe, model, model_files(model), ())
+
+
 def refuse_too_large(source: Source, machine: Machine, budget: Budget) -> None:
     """Stop before loading a model that can't fit, with the arithmetic.
 
@@ -67,7 +80,7 @@ def open_original(
         The original, paused, and the workload cut to what is verified.
     """
     variant = original_variant(source, threads)
-    worker = open_worker(variant, None)
+    worker = open_worker(variant, None, source.task)
     try:
         prepared = _affordable(worker, prepared, seconds * _VERIFY_SHARE)
         judge = Judge(

@@ -17,6 +17,7 @@ from vengine.text import Encoding, Tokenizer, batches, feeds, padded_length
 from vengine.tune.race import Load
 from vengine.types import Recipe, Sample, Settings, Source, Workload
 from vengine.verify.arrange import Index, texts_of
+from vengine.workload import fit_tensors
 
 if TYPE_CHECKING:
     import numpy as np
@@ -102,7 +103,7 @@ def prepare(source: Source, workload: Workload, settings: Settings) -> Prepared:
     samples = _chosen(workload.samples, settings.verify_samples)
     tokenizer = None
     if source.tokenizer is None:
-        _check_tensors(source, samples)
+        samples = fit_tensors(samples, source.inputs)
     else:
         if any(s.tensors for s in samples):
             raise DataError("the model reads texts and the data holds tensors", where=workload.origin)
@@ -183,19 +184,3 @@ def _tensors(samples: Sequence[Sample]) -> Feeds:
 
     rows = [s.tensors for s in samples if s.tensors]
     return {name: np.stack([np.asarray(row[name]) for row in rows]) for name in rows[0]}
-
-
-def _check_tensors(source: Source, samples: Sequence[Sample]) -> None:
-    wanted = {spec.name for spec in source.inputs}
-    for i, sample in enumerate(samples):
-        if sample.tensors is None:
-            raise DataError(
-                "the model reads tensors and the data holds texts",
-                where=f"sample {i + 1}",
-                next_step=f"give --data FILE.npz with the arrays {', '.join(sorted(wanted))}, or a directory of images",
-            )
-        if set(sample.tensors) != wanted:
-            raise DataError(
-                f"the sample has {', '.join(sorted(sample.tensors))}, the model wants {', '.join(sorted(wanted))}",
-                where=f"sample {i + 1}",
-            )

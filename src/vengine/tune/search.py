@@ -163,7 +163,8 @@ def _fairest(bench: Bench, winners: Sequence[Trial], stack: ExitStack) -> Worker
     if threads == original.recipe.profile.threads:
         return bench.original.worker
     profile = replace(original.recipe.profile, threads=threads)
-    worker = open_worker(replace(original, recipe=replace(original.recipe, profile=profile)), None)
+    more = replace(original, recipe=replace(original.recipe, profile=profile))
+    worker = open_worker(more, None, bench.prepared.source.task)
     stack.callback(worker.close)
     worker.pause()
     both = [

@@ -15,7 +15,7 @@ from vengine.engines.process import WorkerSession
 from vengine.errors import VengineError, WorkerError
 from vengine.tune.prepare import WORKLOAD, Prepared
 from vengine.tune.race import Contender, Load, race
-from vengine.types import Budget, Interval, Invariance, Recipe, Trial, Variant, Verdict
+from vengine.types import Budget, Interval, Invariance, Recipe, Task, Trial, Variant, Verdict
 from vengine.verify.arrange import Output, arrange
 from vengine.verify.compare import Judge
 from vengine.verify.invariance import invariance
@@ -35,14 +35,15 @@ class Original:
     judge: Judge  # holds the original's answers on the samples
 
 
-def open_worker(variant: Variant, memory_limit_bytes: int | None) -> WorkerSession:
-    """The variant in a process of its own."""
+def open_worker(variant: Variant, memory_limit_bytes: int | None, task: Task | None = None) -> WorkerSession:
+    """The variant in a process of its own; a folder of weights is opened for `task`."""
     recipe = variant.recipe
     return WorkerSession(
         recipe.engine,
         variant.directory / variant.entry,
         recipe.precision,
         recipe.profile,
+        task=task,
         memory_limit_bytes=memory_limit_bytes,
         timeout_s=HANG_S,
     )
