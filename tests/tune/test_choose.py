@@ -43,9 +43,7 @@ BASE_ONLY = [("base", 1, None, 1)]
         pytest.param([10, 1, 4, 16, 8, 32, 128], BASE_ONLY, id="equal: the base stays alone"),
         pytest.param([20, 2, 8, 32, 16, 64, 256], BASE_ONLY, id="slower everywhere"),
         pytest.param([20, 2, 8, 32, 16, 64, 100], [("other", 2048, None, 2), *BASE_ONLY], id="upper end of batches"),
-        pytest.param(
-            [20, 2, 8, 32, 6, 64, 256], [("other", 1, 128, 2), *BASE_ONLY], id="lower end of batches"
-        ),
+        pytest.param([20, 2, 8, 32, 6, 64, 256], [("other", 1, 128, 2), *BASE_ONLY], id="lower end of batches"),
         pytest.param([20, 2, 8, 32, 6, 25, 100], [("other", 1, None, 2), *BASE_ONLY], id="all batches"),
         pytest.param(
             [20, 2, 8, 10, 16, 64, 256],
@@ -57,9 +55,7 @@ BASE_ONLY = [("base", 1, None, 1)]
         pytest.param([20, 2, 8, 32, 16, 10, 135], BASE_ONLY, id="must not: slower on one cell of the end"),
     ],
 )
-def test_where_another_variant_serves(
-    other: list[float], expected: list[tuple[str, int, int | None, int]]
-) -> None:
+def test_where_another_variant_serves(other: list[float], expected: list[tuple[str, int, int | None, int]]) -> None:
     plan = choose(times(base=BASE, other=other), {"base": recipe(), "other": recipe(streams=2)}, LOADS, most=3)
     assert rows(plan) == expected
 
@@ -71,7 +67,9 @@ def test_noise_is_no_reason_to_leave_the_simple_recipe() -> None:
 
 
 def test_the_faster_one_is_the_base_even_if_it_is_less_simple() -> None:
-    plan = choose(times(base=[12, *BASE[1:]], other=BASE), {"base": recipe(), "other": recipe(streams=2)}, LOADS, most=1)
+    plan = choose(
+        times(base=[12, *BASE[1:]], other=BASE), {"base": recipe(), "other": recipe(streams=2)}, LOADS, most=1
+    )
     assert plan.entries[-1].variant == "other"
 
 

@@ -141,7 +141,9 @@ def _open_source(spec: str, threads: int, cache: Path) -> _Entrant:
     from vengine.tune.trial import open_worker
 
     source = open_source(spec, cache=cache / "sources")
-    return _Entrant(name=source.name, worker=open_worker(original_variant(source, threads), None, source.task), pads=False)
+    return _Entrant(
+        name=source.name, worker=open_worker(original_variant(source, threads), None, source.task), pads=False
+    )
 
 
 def _contender(name: str, entrant: _Entrant, lengths: str | Path | Sequence[int] | None) -> Contender:

@@ -285,7 +285,8 @@ def _fallback(trials: Sequence[Trial]) -> Trial | None:
         and t.verdict is not None
         and t.verdict.outcome == "pass"
     ]
-    return max(fit, key=lambda t: t.ratio.value if t.ratio else 0.0, default=None)
+    # ONNX Runtime first: it comes with the base install, so every machine that has Vengine has it.
+    return max(fit, key=lambda t: (t.recipe.engine == "onnxruntime", t.ratio.value if t.ratio else 0.0), default=None)
 
 
 def _loads(bench: Bench) -> tuple[Load, ...]:
