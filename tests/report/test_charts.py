@@ -167,3 +167,20 @@ def test_a_fitted_text_fits(text: str, width: float) -> None:
 def test_content_is_escaped_where_it_enters() -> None:
     assert svg.label(0, 0, "<b>&") == '<text x="0" y="0" text-anchor="start" class="label">&lt;b&gt;&amp;</text>'
     assert "&quot;" in svg.element("g", class_='a" onload="x')
+
+
+@pytest.mark.parametrize(
+    ("batch", "expected"),
+    [
+        (1, [("one", 1, 64), ("base", 65, float("inf"))]),
+        (8, [("base", 1, 511), ("many", 512, float("inf"))]),
+    ],
+)
+def test_the_first_range_that_fits_serves(batch: int, expected: list[tuple[str, float, float]]) -> None:
+    plan = [
+        curves.Range(low=512, high=float("inf"), name="many", style=2, batch_min=2),
+        curves.Range(low=1, high=float("inf"), name="base", style=3, batch_min=2),
+        curves.Range(low=1, high=64, name="one", style=4),
+        curves.Range(low=1, high=float("inf"), name="base", style=3),
+    ]
+    assert [(r.name, r.low, r.high) for r in curves.served(plan, batch)] == expected

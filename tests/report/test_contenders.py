@@ -52,16 +52,18 @@ def test_what_was_not_measured_is_none(sample: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "text"),
+    ("low", "high", "least", "text"),
     [
-        (1, None, "every call"),
-        (None, None, "every call"),
-        (1, 1024, "1–1,024 tokens"),
-        (1025, None, "from 1,025 tokens"),
+        (1, None, 1, "every call"),
+        (None, None, None, "every call"),
+        (1, 1024, 1, "1–1,024 tokens"),
+        (1025, None, 1, "from 1,025 tokens"),
+        (1, None, 2, "batches of 2 or more"),
+        (512, None, 2, "batches of 2 or more, from 512 tokens"),
     ],
 )
-def test_ranges_of_tokens_in_words(low: int | None, high: int | None, text: str) -> None:
-    assert facts.token_range({"tokens_min": low, "tokens_max": high}) == text
+def test_ranges_of_tokens_in_words(low: int | None, high: int | None, least: int | None, text: str) -> None:
+    assert facts.token_range({"tokens_min": low, "tokens_max": high, "batch_min": least}) == text
 
 
 def test_the_facts_name_speed_accuracy_company_and_memory(sample: dict[str, Any]) -> None:

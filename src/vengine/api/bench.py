@@ -39,6 +39,7 @@ class _Entrant:
     name: str
     worker: WorkerSession
     pads: bool  # lengths are padded to the bundle's steps, as its text runner does
+    max_tokens: int | None
 
 
 def bench(
@@ -54,7 +55,7 @@ def bench(
 
     Args:
         targets: bundles, or sources as `optimize` takes them; at least one.
-        shapes: (batch, length) calls; default 1×16, 1×128 and 8×128.
+        shapes: (batch, length) calls; default 1×16, 1×128 and 8×128, or batches of 1 and 8 without a length.
         lengths: tokens a text, or a file of them: a mix of single calls is raced too.
         threads: for every target; None takes this machine's.
         seconds: the time box; seven rounds are done in any case.
@@ -72,9 +73,10 @@ def bench(
         raise UsageError("there is nothing to race", next_step="name at least one source or bundle")
     machine = this_machine()
     count = threads_for(machine, threads)
-    loads = _loads(shapes or (() if lengths is not None else DEFAULT_SHAPES), lengths)
     with ExitStack() as stack:
         entrants = [_open(Path(t), machine, count, cache or default_cache(), stack) for t in targets]
+        loads = _loads(shapes or (() if lengths is not None else _default_shapes(entrants)), lengths)
+        _refuse_misfits(entrants, loads)
         contenders = [_contender(f"{i} {e.name}", e, lengths) for i, e in enumerate(entrants)]
         times = race(contenders, loads, rounds=_ROUNDS, seconds=seconds, seed=0)
         peaks = [e.worker.peak_rss_bytes for e in entrants]
@@ -106,6 +108,23 @@ def _loads(shapes: Sequence[tuple[int, int]], lengths: object) -> list[Load]:
     return loads if lengths is None else [*loads, Load(name="lengths")]
 
 
+def _default_shapes(entrants: Sequence[_Entrant]) -> Sequence[tuple[int, int]]:
+    """1×16, 1×128 and 8×128; for models without a length, batches of 1 and 8."""
+    long = any(len(s.shape) > 1 and isinstance(s.shape[1], str) for e in entrants for s in e.worker.inputs)
+    return DEFAULT_SHAPES if long else ((1, 1), (8, 1))
+
+
+def _refuse_misfits(entrants: Sequence[_Entrant], loads: Sequence[Load]) -> None:
+    """Every target must be able to take every shape, else they would not be raced on the same work."""
+    longest = max((load.length for load in loads), default=0)
+    for entrant in entrants:
+        if entrant.max_tokens is not None and longest > entrant.max_tokens:
+            raise UsageError(
+                f"a shape has {longest} tokens, and the longest text of {entrant.name} has {entrant.max_tokens}",
+                next_step="give shorter shapes",
+            )
+
+
 def _open(target: Path, machine: Machine, threads: int, cache: Path, stack: ExitStack) -> _Entrant:
     if (target / "manifest.json").is_file() or is_pack(target):
         entrant = _open_bundle(target, machine, threads)
@@ -132,7 +151,12 @@ def _open_bundle(target: Path, machine: Machine, threads: int) -> _Entrant:
             precision=variant.recipe.precision,
             profile=profile_of(bundle, variant, threads, machine),
         )
-    return _Entrant(name=target.name, worker=WorkerSession.planned(plan, openings), pads=bundle.tokenizer is not None)
+    return _Entrant(
+        name=target.name,
+        worker=WorkerSession.planned(plan, openings),
+        pads=bundle.tokenizer is not None,
+        max_tokens=bundle.manifest.content.max_tokens,
+    )
 
 
 def _open_source(spec: str, threads: int, cache: Path) -> _Entrant:
@@ -141,9 +165,8 @@ def _open_source(spec: str, threads: int, cache: Path) -> _Entrant:
     from vengine.tune.trial import open_worker
 
     source = open_source(spec, cache=cache / "sources")
-    return _Entrant(
-        name=source.name, worker=open_worker(original_variant(source, threads), None, source.task), pads=False
-    )
+    worker = open_worker(original_variant(source, threads), None, source.task)
+    return _Entrant(name=source.name, worker=worker, pads=False, max_tokens=source.max_tokens)
 
 
 def _contender(name: str, entrant: _Entrant, lengths: str | Path | Sequence[int] | None) -> Contender:

@@ -85,8 +85,11 @@ def optimize(
     from vengine.bundle.place import replaceable
 
     started = time.monotonic()
+    busy = _busy()
     cache = cache or default_cache()
     tell = progress or (lambda _: None)
+    if busy:
+        tell({"event": "note", "text": busy})
     tell({"event": "phase", "name": "read the source"})
     opened = source if isinstance(source, Source) else _open(source, cache, task)
     target = replaceable(Path(out) if out is not None else Path(f"{opened.name}.vengine"))
@@ -105,7 +108,7 @@ def optimize(
         tell=tell,
     )
     with _workplace(request) as folder:
-        report = _run(request, folder, target, started)
+        report = _run(request, folder, target, started, (busy,) if busy else ())
     _write_extras(report, target, Path(html) if html else None, pack)
     return report
 
@@ -115,6 +118,15 @@ def default_cache() -> Path:
     if told := os.environ.get("VENGINE_CACHE"):
         return Path(told)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vengine"
+
+
+def _busy() -> str:
+    """A sentence when other programs load the machine: rounds are interleaved, but what disturbs one side may spare
+    the other."""
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load < 0.5 * cores:
+        return ""
+    return f"other programs are using this machine (load {load:.1f} on {cores} cores): the times will be less certain"
 
 
 def _open(source: str | Path, cache: Path, task: Task | None) -> Source:
@@ -183,7 +195,7 @@ def _workplace(request: Request) -> Iterator[Path]:
         yield folder
 
 
-def _run(request: Request, folder: Path, target: Path, started: float) -> dict[str, Any]:
+def _run(request: Request, folder: Path, target: Path, started: float, warnings: tuple[str, ...]) -> dict[str, Any]:
     """Everything between an open source and a written bundle."""
     from vengine.api.shipping import Shipment
     from vengine.tune.candidates import candidates
@@ -221,7 +233,7 @@ def _run(request: Request, folder: Path, target: Path, started: float) -> dict[s
             settings=settings,
             threads=request.threads,
         )
-        return _ship(request, shipment, target, started)
+        return _ship(request, shipment, target, started, warnings)
 
 
 def _exported(request: Request, folder: Path) -> Path:
@@ -251,7 +263,7 @@ def _workshop(request: Request, folder: Path, model: Path, calibration: list[Any
     )
 
 
-def _ship(request: Request, shipment: Any, target: Path, started: float) -> dict[str, Any]:
+def _ship(request: Request, shipment: Any, target: Path, started: float, warnings: tuple[str, ...]) -> dict[str, Any]:
     """Write the bundle, and run it from there beside the original."""
     from vengine.api.compare import side_by_side
     from vengine.api.shipping import draft_bundle, report_of
@@ -261,6 +273,7 @@ def _ship(request: Request, shipment: Any, target: Path, started: float) -> dict
     request.tell({"event": "phase", "name": "write the bundle"})
     draft = draft_bundle(shipment)
     report = report_of(shipment, bundle=_shown(target), digest=draft.digest, command=_command())
+    report["warnings"] = list(warnings)
     report["side_by_side"] = side_by_side(shipment)
     report["seconds"] = round(time.monotonic() - started, 1)
     write_bundle(target, draft, report=report, page=html(report))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from vengine.api.answers import answers
 from vengine.bundle.load import Loaded, load, runner_of
 from vengine.bundle.read import Bundle, open_bundle
-from vengine.errors import DataError, UsageError
+from vengine.errors import DataError, EngineError, UsageError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -108,6 +108,7 @@ def _answer(
         start = perf_counter()
         outputs = dict(witness.run(tensors))
     ms = (perf_counter() - start) * 1e3
+    _must_be_finite(outputs)
     answered = bundle.manifest.variant(witness.answered[0])
     return {
         "bundle": str(bundle.root),
@@ -125,6 +126,19 @@ def _answer(
             {"variant": digest, "status": out.status, "reason": out.reason} for digest, out in loaded.excluded.items()
         ],
     }
+
+
+def _must_be_finite(outputs: dict[str, Any]) -> None:
+    """A NaN is no answer: JSON has no word for it, and whoever reads a null would take it for one."""
+    import numpy as np
+
+    for name, rows in outputs.items():
+        for i, row in enumerate(rows):
+            if not np.isfinite(row).all():
+                raise EngineError(
+                    f"output {name} of input {i + 1} is NaN or infinite",
+                    next_step="run `vengine verify` on the bundle, and look at the input",
+                )
 
 
 class _Witness:

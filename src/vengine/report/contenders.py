@@ -149,7 +149,8 @@ def _bundle(report: Report) -> list[Contender]:
         return []
     accuracy, variants = part(report, "accuracy"), rows(report, "variants")
     ratio = interval(part(report, "speedup", "workload"), value="ratio")
-    label = "the bundle" if len(variants) == 1 else f"the bundle ({len(variants)} variants)"
+    count = len({v.get("digest") for v in variants})
+    label = "the bundle" if count == 1 else f"the bundle ({count} variants)"
     return [
         Contender(
             label=label,

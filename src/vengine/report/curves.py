@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vengine.report.contenders import Contender, Report, contenders, kind, optimized, part, recipe_label, rows
+from vengine.report.facts import calls
 from vengine.report.svg import (
     FONT,
     Box,
@@ -219,10 +220,11 @@ class Range:
     high: float
     name: str
     style: int
+    batch_min: int = 1
 
 
 def ranges(report: Report, lines: Sequence[Series]) -> list[Range]:
-    """The plan as ranges of tokens a call."""
+    """The plan as ranges of tokens a call, in the order of precedence."""
     if not optimized(report):
         return []
     styles = {s.digest: s for s in lines}
@@ -232,7 +234,26 @@ def ranges(report: Report, lines: Sequence[Series]) -> list[Range]:
         low, high = number(variant.get("tokens_min")), number(variant.get("tokens_max"))
         name = line_.name if line_ else recipe_label(variant)
         style = line_.style if line_ else 1
-        found.append(Range(low=low or 1, high=math.inf if high is None else high, name=name, style=style))
+        least = int(number(variant.get("batch_min")) or 1)
+        top = math.inf if high is None else high
+        found.append(Range(low=low or 1, high=top, name=name, style=style, batch_min=least))
+    return found
+
+
+def served(plan: Sequence[Range], batch: int) -> list[Range]:
+    """What serves calls of this batch, without overlap: the first range that fits serves."""
+    free = [(1.0, math.inf)]
+    found = []
+    for one in (r for r in plan if batch >= r.batch_min):
+        rest = []
+        for low, high in free:
+            first, last = max(low, one.low), min(high, one.high)
+            if first > last:
+                rest.append((low, high))
+                continue
+            found.append(replace(one, low=first, high=last))
+            rest += [(a, b) for a, b in ((low, first - 1), (last + 1, high)) if a <= b < math.inf or a < b]
+        free = rest
     return sorted(found, key=lambda r: r.low)
 
 
@@ -264,7 +285,7 @@ def panel(lines: Sequence[Series], plan: Sequence[Range], batch: int, width: flo
 
 def _plan(plan: Sequence[Range], batch: int, across: Scale, up: Scale) -> str:
     content = []
-    for one in plan:
+    for one in served(plan, batch):
         first, last = one.low / batch, one.high / batch
         if last < across.low or first > across.high:
             continue
@@ -320,8 +341,5 @@ def scale_words(plan: Sequence[Range]) -> str:
         return ""
     if len(plan) == 1:
         return f"{plan[0].name} serves calls of every size."
-    spans = [
-        f"{r.name} from {r.low:,.0f} tokens" if r.high == math.inf else f"{r.name} up to {r.high:,.0f} tokens"
-        for r in plan
-    ]
-    return "A call (batch × length) goes to " + ", ".join(spans) + "."
+    spans = [f"{r.name} ({calls(r.low, r.high, r.batch_min)})" for r in plan]
+    return "A call (batch × length) goes to the first that fits: " + ", ".join(spans) + "."

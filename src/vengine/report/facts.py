@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from vengine.report.contenders import Report, budget, drop_of, metric, optimized, part, winner
@@ -30,11 +31,21 @@ def facts(report: Report) -> list[tuple[str, str]]:
 
 
 def token_range(variant: dict[str, Any]) -> str:
-    """Which calls (batch × length) a variant serves: "1–1,024 tokens", "from 1,025 tokens", "every call"."""
+    """Which calls a variant serves, of those that no variant before it does; see `calls`."""
     low, high = number(variant.get("tokens_min")), number(variant.get("tokens_max"))
-    if high is not None:
-        return f"{low or 1:,.0f}–{high:,.0f} tokens"
-    return "every call" if not low or low <= 1 else f"from {low:,.0f} tokens"
+    return calls(low or 1, math.inf if high is None else high, int(number(variant.get("batch_min")) or 1))
+
+
+def calls(low: float, high: float, batch_min: int) -> str:
+    """Calls (batch × length) in words: "1–1,024 tokens", "from 1,025 tokens", "batches of 2 or more", "every call"."""
+    words = []
+    if batch_min > 1:
+        words.append(f"batches of {batch_min} or more")
+    if high != math.inf:
+        words.append(f"{low:,.0f}–{high:,.0f} tokens")
+    elif low > 1:
+        words.append(f"from {low:,.0f} tokens")
+    return ", ".join(words) or "every call"
 
 
 def speedups(report: Report) -> list[tuple[str, str]]:
