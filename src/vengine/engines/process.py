@@ -117,14 +117,15 @@ class WorkerSession:
     def run_many(self, many: Sequence[Feeds]) -> list[Outputs]:
         return self._ask({"do": "run_many"}, many)[1]
 
-    def time(self, feeds: Sequence[Feeds], *, repeats: int, together: bool = False) -> list[float]:
+    def time(self, feeds: Sequence[Feeds], *, repeats: int, bursts: Sequence[int] = ()) -> list[float]:
         """Milliseconds of each of `repeats` passes over all of `feeds`, taken inside the worker.
 
         Args:
             feeds: the calls of one pass.
-            together: hand the pass to `run_many` (a batch job); else one call after the other (latency).
+            bursts: so many calls arrive together and are handed to `run_many`, one burst after the other; () takes
+                one call after the other.
         """
-        answer, _ = self._ask({"do": "time", "repeats": repeats, "together": together}, feeds)
+        answer, _ = self._ask({"do": "time", "repeats": repeats, "bursts": list(bursts)}, feeds)
         return [float(ms) for ms in answer["ms"]]
 
     @property

@@ -16,6 +16,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,8 @@ class _Worker:
 
     def _time(self, message: dict[str, Any], calls: list[Outputs]) -> Answer:
         assert self._session is not None
-        once = self._session.run_many if message["together"] else _one_by_one(self._session)
+        assert sum(message["bursts"]) in (0, len(calls))
+        once = _in_bursts(self._session, message["bursts"]) if message["bursts"] else _one_by_one(self._session)
         return {"ms": self._passes(once, calls, message["repeats"])}, ()
 
     def _passes(self, once: Callable[[Sequence[Feeds]], Any], calls: list[Outputs], repeats: int) -> list[float]:
@@ -114,6 +116,16 @@ def _one_by_one(session: Session) -> Callable[[Sequence[Feeds]], None]:
     def run(calls: Sequence[Feeds]) -> None:
         for feeds in calls:
             session.run(feeds)
+
+    return run
+
+
+def _in_bursts(session: Session, bursts: Sequence[int]) -> Callable[[Sequence[Feeds]], None]:
+    ends = list(accumulate(bursts))
+
+    def run(calls: Sequence[Feeds]) -> None:
+        for start, end in zip([0, *ends], ends, strict=False):
+            session.run_many(calls[start:end])
 
     return run
 

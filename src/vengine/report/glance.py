@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from vengine.report.contenders import Report, budget, drop_of, metric, optimized, part, winner
+from vengine.report.contenders import Report, budget, drop_of, metric, optimized, part, texts, winner
 from vengine.report.dials import accuracy_dial, memory_dial, speed_dial
 from vengine.report.wording import clean, number, percent, saved, score, size, spread, times
 
@@ -35,6 +35,7 @@ def glance(report: Report) -> str:
             '<p class="warn">The workload was made up: the times are real, but nothing here says how accurate the '
             "bundle is on your data.</p>"
         )
+    body += [f'<p class="warn">{escape(text)}</p>' for text in texts(report, "warnings")]
     body.append(f'<div class="glance">{_speed(report)}{_accuracy(report)}{_memory(report)}</div>')
     return "".join(body)
 

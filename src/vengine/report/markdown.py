@@ -66,6 +66,7 @@ def _head(report: Report) -> list[str]:
         blocks.append("**The original ships unchanged.**")
     if part(report, "workload").get("synthetic"):
         blocks.append("The workload was synthetic: nothing here says how accurate the bundle is on real data.")
+    blocks += [literal(text) for text in texts(report, "warnings")]
     blocks.append("\n".join(f"- **{key}**: {literal(value)}" for key, value in facts(report)))
     return [b for b in blocks if b]
 

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     Feeds = dict[str, np.ndarray]
 
 WORKLOAD = Load(name="workload")
-ARRIVING = 32  # the most texts that wait together when throughput is the objective
+ARRIVING = 32  # texts in a batch of the original, when throughput is the objective and no concurrency is stated
 _DRAWN = {"latency": 24, "throughput": 128, "memory": 24}
+_LEAST_BURSTS = 3
 _BATCH_TOKENS = 1024  # verification and the default cut of a list
 
 
@@ -41,7 +42,8 @@ class Prepared:
     encodings: tuple[Encoding, ...]  # of the texts to run, each once
     texts: tuple[Any, ...]
     index: Index | None
-    drawn: tuple[int, ...]  # places in `encodings` that the workload load runs, in arrival order
+    drawn: tuple[int, ...]  # places in `encodings` (or `samples`) that the workload load runs, in arrival order
+    arriving: tuple[Encoding, ...]  # the drawn texts, cut or repeated to the lengths that arrive; () for tensors
     seed: int = 0
 
     @property
@@ -52,12 +54,11 @@ class Prepared:
         """The same workload, verified on at most so many samples."""
         return _prepared(self.source, self.workload, _chosen(self.samples, most), self.tokenizer, self.seed)
 
-    def calls(self, places: Sequence[int], *, stepped: bool = False) -> Feeds:
+    def call(self, texts: Sequence[Encoding], *, stepped: bool = False) -> Feeds:
         """One padded call with these texts, in this order; `stepped` pads as the bundle's runner does."""
         assert self.tokenizer is not None
-        chosen = [self.encodings[i] for i in places]
-        width = padded_length(max(e.length for e in chosen), self.source.max_tokens) if stepped else None
-        return feeds(chosen, self.names, self.tokenizer.pad_id, length=width)
+        width = padded_length(max(e.length for e in texts), self.source.max_tokens) if stepped else None
+        return feeds(texts, self.names, self.tokenizer.pad_id, length=width)
 
     def tensors(self) -> list[Feeds]:
         """A tensor model's samples, each as one call."""
@@ -67,21 +68,35 @@ class Prepared:
         """Up to `count` single calls, spread evenly over the lengths."""
         if self.tokenizer is None:
             return [_tensors([s]) for s in self.samples[:count]]
-        return [self.calls([i]) for i in _spread([e.length for e in self.encodings], count)]
+        return [self.call([self.encodings[i]]) for i in _spread([e.length for e in self.encodings], count)]
 
-    def feeds(self, load: Load, recipe: Recipe | None) -> list[Feeds]:
-        """The load as calls. `recipe` None is the original, which gets what arrives as it arrives."""
+    def work(self, load: Load, recipe: Recipe | None) -> list[list[Feeds]]:
+        """The load as bursts of calls. `recipe` None is the original, which gets what arrives as it arrives."""
         if load.batch:
-            return [example_feeds(self.source, load.batch, load.length, seed=self.seed)]
+            return [[example_feeds(self.source, load.batch, load.length, seed=self.seed)]]
+        together = self._together(recipe)
+        bursts = [slice(i, i + together) for i in range(0, len(self.drawn), together)]
         if self.tokenizer is None:
-            return [_tensors([self.samples[i]]) for i in self.drawn]
-        if self.workload.objective != "throughput":
-            return [self.calls([i], stepped=recipe is not None) for i in self.drawn]
+            return [self._stack([self.samples[i] for i in self.drawn[burst]]) for burst in bursts]
         if recipe is None:
-            return [self.calls(self.drawn[i : i + ARRIVING]) for i in range(0, len(self.drawn), ARRIVING)]
+            return [[self.call(self.arriving[burst])] for burst in bursts]
         cut = recipe.profile.chunk_tokens or _BATCH_TOKENS
-        groups = batches([self.encodings[i].length for i in self.drawn], cut)
-        return [self.calls([self.drawn[i] for i in group], stepped=True) for group in groups]
+        return [self._packed(self.arriving[burst], cut) for burst in bursts]
+
+    def _together(self, recipe: Recipe | None) -> int:
+        """How many texts are there at once: as many as arrive together; for throughput, the whole list."""
+        if self.workload.concurrency > 1 or self.workload.objective != "throughput":
+            return self.workload.concurrency
+        return ARRIVING if recipe is None else len(self.drawn)
+
+    def _packed(self, texts: Sequence[Encoding], cut: int) -> list[Feeds]:
+        groups = batches([text.length for text in texts], cut)
+        return [self.call([texts[i] for i in group], stepped=True) for group in groups]
+
+    def _stack(self, samples: Sequence[Sample]) -> list[Feeds]:
+        """One call where the batch is free, else one a sample."""
+        free = all(spec.shape and isinstance(spec.shape[0], str) for spec in self.source.inputs)
+        return [_tensors(samples)] if free else [_tensors([s]) for s in samples]
 
     def grid(self) -> tuple[Load, ...]:
         """The (batch, length) cells of the table, from what the model and the workload allow."""
@@ -121,6 +136,8 @@ def _prepared(
         encodings = tokenizer.encode(texts)
         lengths = [e.length for e in encodings]
     arriving = workload.lengths or tuple(lengths)
+    count = max(_DRAWN[workload.objective], _LEAST_BURSTS * workload.concurrency)
+    drawn = _drawn(lengths, _possible(arriving, source), count - count % workload.concurrency, seed)
     return Prepared(
         source=source,
         workload=replace(workload, lengths=arriving),
@@ -129,7 +146,8 @@ def _prepared(
         encodings=tuple(encodings),
         texts=tuple(texts),
         index=index,
-        drawn=_drawn(lengths, arriving, _DRAWN[workload.objective], seed),
+        drawn=tuple(place for place, _ in drawn),
+        arriving=tuple(_fitted(encodings[place], length) for place, length in drawn) if encodings else (),
         seed=seed,
     )
 
@@ -165,18 +183,32 @@ def _spread(lengths: Sequence[int], count: int) -> list[int]:
     return [order[(2 * i + 1) * len(order) // (2 * count)] for i in range(count)]
 
 
-def _drawn(lengths: Sequence[int], arriving: Sequence[int], count: int, seed: int) -> tuple[int, ...]:
-    """Places whose lengths follow the arriving lengths' quantiles, shuffled into an arrival order."""
+def _possible(arriving: Sequence[int], source: Source) -> list[int]:
+    """What arrives, as the tokenizer cuts it."""
+    return [min(n, source.max_tokens or n) for n in arriving]
+
+
+def _drawn(lengths: Sequence[int], arriving: Sequence[int], count: int, seed: int) -> list[tuple[int, int]]:
+    """(place, length): the arriving lengths' quantiles and for each a sample of about that length, in arrival order."""
     import random
 
     wanted = sorted(arriving)
     order = sorted(range(len(lengths)), key=lambda i: (lengths[i], i))
-    places = []
+    drawn = []
     for i in range(count):
         want = wanted[(2 * i + 1) * len(wanted) // (2 * count)]
-        places.append(min(order, key=lambda place: (abs(lengths[place] - want), (place * 2654435761) % 1000)))
-    random.Random(seed).shuffle(places)
-    return tuple(places)
+        drawn.append((min(order, key=lambda place: (abs(lengths[place] - want), (place * 2654435761) % 1000)), want))
+    random.Random(seed).shuffle(drawn)
+    return drawn
+
+
+def _fitted(text: Encoding, length: int) -> Encoding:
+    """The text with exactly so many tokens: time depends on their number, whatever they say."""
+    import numpy as np
+
+    if text.length == length:
+        return text
+    return Encoding(ids=np.resize(text.ids, length), type_ids=np.resize(text.type_ids, length), truncated=True)
 
 
 def _tensors(samples: Sequence[Sample]) -> Feeds:

@@ -40,7 +40,8 @@ class Contender:
     name: str  # a digest, or "original"
     worker: WorkerSession
     feeds: Callable[[Load], Feeds]
-    together: bool = False  # the calls of a load are one batch job, not one request after the other
+    # How many of those calls arrive together, burst after burst; () is one call after the other.
+    bursts: Callable[[Load], Sequence[int]] = lambda _: ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +94,7 @@ def race(
         for load in loads:
             for contender in order.sample(list(contenders), len(contenders)):
                 key = contender.name, load.name
-                times.ms[contender.name][load.name].append(_turn(contender, feeds[key], usual[key]))
+                times.ms[contender.name][load.name].append(_turn(contender, load, feeds[key], usual[key]))
     return times
 
 
@@ -109,19 +110,19 @@ def _warm_up(
     for contender in contenders:
         for load in loads:
             key = contender.name, load.name
-            usual[key] = contender.worker.time(feeds[key], repeats=2, together=contender.together)[-1]
+            usual[key] = contender.worker.time(feeds[key], repeats=2, bursts=contender.bursts(load))[-1]
         contender.worker.pause()
     return usual
 
 
-def _turn(contender: Contender, feeds: Feeds, usual_ms: float) -> float:
+def _turn(contender: Contender, load: Load, feeds: Feeds, usual_ms: float) -> float:
     """Milliseconds of one pass: counted behind an uncounted one that brings code and weights back into the caches.
 
     A long pass does that for itself; a short one is repeated, and the median counts.
     """
     warm = 0 if usual_ms > _LONG_MS else 1
     counted = max(1, min(_MOST_REPEATS, round(_SHORT_MS / max(usual_ms, 0.01))))
-    times = contender.worker.time(feeds, repeats=warm + counted, together=contender.together)[warm:]
+    times = contender.worker.time(feeds, repeats=warm + counted, bursts=contender.bursts(load))[warm:]
     contender.worker.pause()
     return sorted(times)[len(times) // 2]
 

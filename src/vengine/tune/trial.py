@@ -138,8 +138,8 @@ def contender(name: str, worker: WorkerSession, prepared: Prepared, recipe: Reci
     return Contender(
         name=name,
         worker=worker,
-        feeds=lambda load: prepared.feeds(load, recipe),
-        together=prepared.workload.objective == "throughput",
+        feeds=lambda load: [call for burst in prepared.work(load, recipe) for call in burst],
+        bursts=lambda load: [len(burst) for burst in prepared.work(load, recipe)],
     )
 
 
