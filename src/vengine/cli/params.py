@@ -47,9 +47,8 @@ class Fraction(click.ParamType[float]):
             self.fail(f"{value!r} is not a share; write 1% or 0.01", param, ctx)
         share = float(match[1]) / (100.0 if match[2] else 1.0)
         if not 0 <= share < 1:
-            self.fail(
-                f"{value!r} is {share:.0%}; a share lies between 0% and 100% — did you mean {match[1]}%?", param, ctx
-            )
+            meant = "" if match[2] else f" — did you mean {match[1]}%?"
+            self.fail(f"{value!r} is {share:.0%}; a share lies between 0% and 100%{meant}", param, ctx)
         return share
 
 

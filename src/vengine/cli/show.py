@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from vengine.report.facts import token_range
 from vengine.report.wording import MISSING, clean, interval, milliseconds, score, size, times_range
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def verification(result: Mapping[str, Any], console: Console) -> None:
         )
         for v in result["variants"]
     ]
-    _table(("", "variant", "answers calls of", "cosine to golden", "golden call"), rows, console)
+    _table(("", "variant", "answers", "cosine to golden", "golden call"), rows, console)
     for v in result["variants"]:
         if v["reason"]:
             _note(f"{v['engine']} {v['precision']} is {v['status']}: {v['reason']}", console)
@@ -153,15 +154,8 @@ def _values(row: Any) -> str:
 
 
 def _calls(digest: str, plan: Sequence[Mapping[str, Any]]) -> str:
-    """`1–512, from 2,049 tokens`: which calls a variant answers here."""
-    ranges = [_range(entry) for entry in plan if entry["variant"] == digest]
-    return f"{', '.join(ranges)} tokens" if ranges else MISSING
-
-
-def _range(entry: Mapping[str, Any]) -> str:
-    low, high, items = entry["tokens_min"], entry["tokens_max"], entry.get("batch_min", 1)
-    size = f"{low:,}–{high:,}" if high else f"from {low:,}"
-    return size if items == 1 else f"{size} in batches of {items} or more"
+    """Which calls a variant answers here, of those that no variant before it in the plan does."""
+    return "; ".join(token_range(dict(entry)) for entry in plan if entry["variant"] == digest) or MISSING
 
 
 def _note(text: str, console: Console) -> None:
