@@ -81,13 +81,25 @@ def test_a_model_folder_gives_only_what_a_loader_reads(tmp_path: Path) -> None:
     for name in ("model.safetensors", "config.json", "1_Pooling/config.json", "tok.model"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(name)
-    for stranger in ("pytorch_model.bin", "training.pkl", "code.py", ".git/config.json", ".hidden.json"):
+    strangers = ("pytorch_model.bin", "training.pkl", "code.py", ".git/config.json", ".hidden.json")
+    for stranger in (*strangers, "customers.json", "notes.txt", "data/train.txt", "model.json"):
         (folder / stranger).parent.mkdir(exist_ok=True)
         (folder / stranger).write_text(stranger)
     manifest = prepare(replace(made, variants=(replace(made.variants[0], entry="."),))).manifest
     (variant,) = manifest.content.variants
     names = [file.path.removeprefix(variant.directory + "/") for file in variant.files]
-    assert names == ["1_Pooling/config.json", "config.json", "model.json", "model.safetensors", "tok.model"]
+    assert names == ["1_Pooling/config.json", "config.json", "model.safetensors", "tok.model"]
+
+
+def test_a_model_file_gives_itself_and_its_weights_and_no_neighbour(tmp_path: Path) -> None:
+    made = parts(tmp_path / "build")
+    folder = made.variants[0].directory
+    for name in ("model.json.data", "job.json", "build.log", "other.onnx", "private/letters.txt"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(name)
+    (variant,) = prepare(made).manifest.content.variants
+    names = [file.path.removeprefix(variant.directory + "/") for file in variant.files]
+    assert names == ["model.json", "model.json.data"]
 
 
 def test_a_new_version_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
@@ -251,7 +263,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def big(folder: Path) -> Path:
-    (folder / "weights.bin").write_bytes(os.urandom(300_000))
+    (folder / "model.json.data").write_bytes(os.urandom(300_000))
     return folder
 
 

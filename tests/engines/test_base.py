@@ -47,7 +47,7 @@ def test_feeds_that_fit_already_are_not_copied() -> None:
         ({"id": np.ones((1, 1), dtype=np.int64)}, "'ids' is missing"),
         ({"ids": np.ones((1, 1), dtype=np.int64), "more": np.ones(1)}, "no input 'more'"),
         ({"ids": np.ones((1, 1))}, "is float64, the model wants int64"),
-        ({"ids": np.ones(1, dtype=np.int64)}, "has 1 axes, the model wants 2"),
+        ({"ids": np.ones(1, dtype=np.int64)}, "shape .1., the model wants .batch, length."),
         ({"ids": np.array([["a"]])}, "the model wants int64"),
     ],
 )

@@ -31,6 +31,7 @@ def side_by_side(shipment: Shipment) -> list[dict[str, Any]]:
             path=v.directory / v.entry,
             precision=v.recipe.precision,
             profile=v.recipe.profile,
+            task=shipment.prepared.source.task,
         )
         for v in shipment.variants
         if v.digest in {entry.variant for entry in shipment.plan.entries}

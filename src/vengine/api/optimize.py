@@ -17,15 +17,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import vengine
+from vengine.api.conflicts import refuse_conflicts
+from vengine.api.places import Places, places, write_page
 from vengine.digests import digest_file, digest_json
 from vengine.engines.base import ENGINES, get_engine
 from vengine.errors import UsageError
 from vengine.hardware import machine as this_machine
 from vengine.hardware import threads_for
 from vengine.types import Budget, Machine, Objective, Settings, Source, Task, Workload
+from vengine.workload.identity import digest_samples
+
+if TYPE_CHECKING:
+    from vengine.tune.prepare import Prepared
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -82,9 +88,11 @@ def optimize(
     Raises:
         VengineError: bad input, or no room; nothing that existed before is touched.
     """
-    from vengine.bundle.place import replaceable
-
     started = time.monotonic()
+    refuse_conflicts(settings)
+    _refuse_unknown_metric(budget)
+    if out is not None:
+        places(out, html, pack=pack)
     busy = _busy()
     cache = cache or default_cache()
     tell = progress or (lambda _: None)
@@ -92,8 +100,7 @@ def optimize(
         tell({"event": "note", "text": busy})
     tell({"event": "phase", "name": "read the source"})
     opened = source if isinstance(source, Source) else _open(source, cache, task)
-    target = replaceable(Path(out) if out is not None else Path(f"{opened.name}.vengine"))
-    _must_be_writable(target.parent)
+    to = places(out if out is not None else f"{opened.name}.vengine", html, pack=pack)
     columns = {"text_column": text_column, "pair_column": pair_column, "label_column": label_column}
     machine = this_machine()
     request = Request(
@@ -108,8 +115,8 @@ def optimize(
         tell=tell,
     )
     with _workplace(request) as folder:
-        report = _run(request, folder, target, started, (busy,) if busy else ())
-    _write_extras(report, target, Path(html) if html else None, pack)
+        report = _run(request, folder, to.bundle, started, (busy,) if busy else ())
+    _write_extras(report, to)
     return report
 
 
@@ -149,7 +156,8 @@ def _workload(
     from vengine.workload import read_lengths, read_workload
 
     if isinstance(data, Workload):
-        return data
+        _refuse_double(data, lengths, concurrency, objective)
+        return data if data.digest else replace(data, digest=digest_samples(data.samples))
     if data is not None:
         return read_workload(data, lengths=lengths, concurrency=concurrency, objective=objective, **columns)
     made = sample_texts.workload() if source.tokenizer is not None else synthetic(source, settings)
@@ -157,9 +165,33 @@ def _workload(
     return replace(made, lengths=arriving, concurrency=concurrency, objective=objective)
 
 
-def _must_be_writable(folder: Path) -> None:
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise UsageError("the folder for the bundle can't be written to", where=str(folder), next_step="choose --out")
+def _refuse_double(data: Workload, lengths: object, concurrency: int, objective: Objective) -> None:
+    """A Workload says itself how its texts arrive: the arguments would be dropped."""
+    said = (
+        ("lengths", lengths is not None),
+        ("concurrency", concurrency not in (1, data.concurrency)),
+        ("objective", objective not in ("latency", data.objective)),
+    )
+    for name, twice in said:
+        if twice:
+            raise UsageError(f"{name} was given beside a Workload", next_step=f"set it in the Workload: {name}=…")
+
+
+def _refuse_unknown_metric(budget: Budget) -> None:
+    from vengine.verify.compare import AGREEMENT_NAMES
+    from vengine.verify.metrics import get_metric
+
+    if budget.metric is not None and budget.metric not in AGREEMENT_NAMES:
+        get_metric(budget.metric, budget.direction)
+
+
+def _refuse_foreign_labels(prepared: Prepared, metric: str | None) -> None:
+    """Labels that are no classes of the model are found before the export, not after it."""
+    from vengine.verify.labels import label_indices
+
+    classes = prepared.source.labels
+    if prepared.source.task == "classification" and metric is None and classes:
+        label_indices([s for s in prepared.samples if s.label is not None], classes, len(classes))
 
 
 @contextmanager
@@ -172,6 +204,7 @@ def _workplace(request: Request) -> Iterator[Path]:
         request.workload.digest,
         request.workload.lengths,
         request.workload.objective,
+        request.workload.concurrency,
         request.budget,
         replace(request.settings, time_seconds=0.0),
         replace(request.machine, memory_available_bytes=0),
@@ -207,6 +240,7 @@ def _run(request: Request, folder: Path, target: Path, started: float, warnings:
     source, settings = request.source, request.settings
     refuse_too_large(source, request.machine, request.budget)
     prepared = prepare(source, request.workload, settings)
+    _refuse_foreign_labels(prepared, request.budget.metric)
     model = _exported(request, folder)
     request.tell({"event": "phase", "name": "run the original"})
     original, prepared = open_original(source, prepared, request.budget, request.threads, settings.time_seconds)
@@ -280,16 +314,14 @@ def _ship(request: Request, shipment: Any, target: Path, started: float, warning
     return report
 
 
-def _write_extras(report: dict[str, Any], target: Path, html: Path | None, pack: bool) -> None:
+def _write_extras(report: dict[str, Any], to: Places) -> None:
     from vengine.bundle.read import open_bundle
     from vengine.report.html import html as render
 
-    if html is not None:
-        part = html.with_name(html.name + ".part")
-        part.write_text(render(report), encoding="utf-8")
-        part.replace(html)
-    if pack:
-        open_bundle(target).pack()
+    if to.page is not None:
+        write_page(to.page, render(report))
+    if to.pack is not None:
+        open_bundle(to.bundle).pack(to.pack)
 
 
 def _shown(path: Path) -> str:

@@ -14,13 +14,15 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from vengine.api.conflicts import refuse_conflicts
 from vengine.api.optimize import optimize
-from vengine.digests import digest_json
 from vengine.errors import DataError, UsageError
 from vengine.types import Budget, Level, Objective, Sample, Settings, Source, Task, Workload
+from vengine.workload.identity import digest_samples
 
 _FILLED = {"attention_mask": 1, "token_type_ids": 0}  # what transformers assumes when they are left out
 _EXAMPLE_TEXTS = ("A first example text.", "And a second one, a little longer than the first.")
@@ -34,7 +36,7 @@ class VectorizationOptimizer:
         optimization_level: "safe" (bitwise or reassociating changes), "balanced" (lossy within the budget) or
             "aggressive" (a longer search).
         precision: None for all, or "mixed", "fp32", "bf16", "int8".
-        keep_io_types: inputs and outputs keep their types.
+        keep_io_types: inputs and outputs keep their types; False is refused for now.
         op_types_to_quantize: operator types that are converted; () = all that the quantiser knows. (The name is
             customary; bf16 isn't quantisation.)
         force_fp32: operator types or node names that stay in fp32.
@@ -67,16 +69,8 @@ class VectorizationOptimizer:
             raise UsageError(
                 f"target_hardware={target_hardware!r}: no engine here runs on it", next_step="use target_hardware='cpu'"
             )
-        if precision not in (None, "mixed", "fp32", "bf16", "int8"):
-            raise UsageError(f"precision={precision!r} is unknown", next_step="mixed, fp32, bf16, int8 or None")
-        if optimization_level not in ("safe", "balanced", "aggressive"):
-            raise UsageError(
-                f"optimization_level={optimization_level!r} is unknown", next_step="safe, balanced, aggressive"
-            )
-        whole = (
-            budget if isinstance(budget, Budget) else Budget(max_drop=float(budget), memory_limit_bytes=memory_limit)
-        )
-        self.budget = whole
+        whole = budget if isinstance(budget, Budget) else Budget(max_drop=float(budget))
+        self.budget = whole if memory_limit is None else replace(whole, memory_limit_bytes=memory_limit)
         self.objective: Objective = objective
         self.settings = Settings(
             level=optimization_level,
@@ -87,6 +81,7 @@ class VectorizationOptimizer:
             op_types_to_quantize=tuple(op_types_to_quantize),
             force_fp32=tuple(force_fp32),
         )
+        refuse_conflicts(self.settings)
         self.progress, self.cache = progress, cache
 
     def optimize(
@@ -253,7 +248,7 @@ def _workload(data: Any, source: Source, objective: Objective) -> str | Path | W
         samples=samples,
         objective=objective,
         origin="data given in Python",
-        digest=digest_json([repr(s)[:10_000] for s in samples]),
+        digest=digest_samples(samples),
     )
 
 

@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,12 +32,32 @@ from vengine.bundle.format import (
 from vengine.bundle.golden import Golden, arrays_to_bytes, tolerances_for
 from vengine.bundle.rules import MAX_FILES, files_digest
 from vengine.digests import digest_file, to_json
+from vengine.engines.base import model_files
 from vengine.errors import BundleError
 from vengine.types import Invariance, Machine, Plan, Source, Variant, Verdict
 
 _BLOCK = 1 << 20
-# Of a model folder (a variant whose entry is "."), what a loader reads; never pickles or other weights beside it.
-_FOLDER_SUFFIXES = frozenset({".json", ".jinja", ".model", ".safetensors", ".txt"})
+# Of a model folder (a variant whose entry is "."), what a loader reads. By name, since people keep their data and notes
+# beside a model, and what lies in a bundle is handed on.
+_FOLDER_NAMES = (
+    "*.model",
+    "*.safetensors",
+    "*.safetensors.index.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "config.json",
+    "config_sentence_transformers.json",
+    "generation_config.json",
+    "merges.txt",
+    "modules.json",
+    "preprocessor_config.json",
+    "sentence_*_config.json",
+    "special_tokens_map.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.json",
+    "vocab.txt",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,12 +166,13 @@ def _bundled(variant: Variant, sources: dict[str, Path | bytes]) -> BundledVaria
 
 
 def _files_of(variant: Variant) -> Iterable[Path]:
-    """Regular files below the variant's directory; hidden ones and, in a model folder, strangers stay out."""
+    """The variant's own files: of one model its file and its weights, of a model folder what a loader reads."""
+    if variant.entry != ".":
+        return model_files(variant.directory / variant.entry)
     found = []
     for path in sorted(variant.directory.rglob("*")):
-        parts = path.relative_to(variant.directory).parts
-        wanted = variant.entry != "." or path.suffix in _FOLDER_SUFFIXES
-        if path.is_file() and wanted and not any(part.startswith(".") for part in parts):
+        hidden = any(part.startswith(".") for part in path.relative_to(variant.directory).parts)
+        if not hidden and any(fnmatchcase(path.name, name) for name in _FOLDER_NAMES) and path.is_file():
             found.append(path)
         if len(found) > MAX_FILES:
             raise BundleError(f"more than {MAX_FILES} files in a variant", where=str(variant.directory))

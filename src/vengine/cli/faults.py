@@ -122,9 +122,10 @@ def _click_fault(error: click.ClickException) -> Fault:
 def _os_fault(error: OSError) -> Fault:
     if isinstance(error, BrokenPipeError) and _stdout_is_gone():
         return Fault(kind="BrokenPipe", what="", exit_code=BROKEN_PIPE, quiet=True)
-    if error.errno not in _OS_FAULTS:
+    if error.errno not in _OS_FAULTS and error.filename is None:
         return _bug(error)
-    what, step = _OS_FAULTS[error.errno]
+    said = (error.strerror or type(error).__name__).lower()
+    what, step = _OS_FAULTS.get(error.errno or 0, (f"the system refuses a file: {said}", "check the path and its disk"))
     kind = "LimitError" if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE) else "UsageError"
     where = str(error.filename) if error.filename is not None else ""
     return Fault(kind=kind, what=what, where=where, next_step=step, exit_code=USAGE)

@@ -153,6 +153,12 @@ def require_file(engine: str, path: Path) -> None:
         raise EngineError(f"{engine} can't open a file that isn't there", where=str(path))
 
 
+def model_files(entry: Path) -> list[Path]:
+    """The files that belong to a model: an ONNX file and its external data, or an IR's pair."""
+    beside = entry.with_suffix(".bin") if entry.suffix == ".xml" else entry.with_name(entry.name + ".data")
+    return [p for p in (entry, beside) if p.exists()]
+
+
 def arrange(specs: Sequence[TensorSpec], feeds: Feeds) -> list[Array]:
     """A model's inputs in its order: contiguous, whole numbers cast to the width it wants.
 
@@ -172,14 +178,31 @@ def _refuse_names(specs: Sequence[TensorSpec], feeds: Feeds) -> None:
 
 
 def _fit(spec: TensorSpec, array: Array) -> Array:
-    if array.dtype.name == spec.dtype and array.ndim == len(spec.shape) and array.flags.c_contiguous:
+    if not _has_form(spec, array):
+        raise UsageError(
+            f"input {spec.name!r} has the shape {_words(array.shape)}, the model wants {_words(spec.shape)}",
+            next_step="give arrays with a batch axis and the sizes that the model states",
+        )
+    if array.dtype.name == spec.dtype and array.flags.c_contiguous:
         return array
-    if array.ndim != len(spec.shape):
-        raise UsageError(f"input {spec.name!r} has {array.ndim} axes, the model wants {len(spec.shape)}")
     wanted = np.dtype(spec.dtype)
     if wanted != array.dtype and not (wanted.kind in "iub" and array.dtype.kind in "iub"):
-        raise UsageError(f"input {spec.name!r} is {array.dtype.name}, the model wants {spec.dtype}")
+        raise UsageError(
+            f"input {spec.name!r} is {array.dtype.name}, the model wants {spec.dtype}",
+            next_step=f"convert it: array.astype({spec.dtype!r})",
+        )
     return np.ascontiguousarray(array, dtype=wanted)
+
+
+def _has_form(spec: TensorSpec, array: Array) -> bool:
+    """Whether the number of axes is right, and each fixed size."""
+    return array.ndim == len(spec.shape) and all(
+        isinstance(wanted, str) or wanted == size for wanted, size in zip(spec.shape, array.shape, strict=True)
+    )
+
+
+def _words(shape: Sequence[int | str]) -> str:
+    return f"[{', '.join(map(str, shape))}]"
 
 
 def named_axes(shape: Sequence[object]) -> tuple[int | str, ...]:

@@ -45,9 +45,8 @@ def build(job: Job) -> tuple[PassResult, ...]:
         return quantize_dynamic(job.model, job.target, op_types=job.op_types, keep=job.keep)
     assert job.calibration is not None
     feeds = read_feeds(job.calibration)
-    if job.model.suffix == ".xml":
-        return quantize_ir(job.model, job.target, feeds, transformer=job.transformer, half_range=job.half_range)
-    return quantize_static(
+    quantize = quantize_ir if job.model.suffix == ".xml" else quantize_static
+    return quantize(
         job.model,
         job.target,
         feeds,
@@ -86,7 +85,9 @@ def main() -> int:
     except VengineError as error:
         print(error.what, file=sys.stderr)
         return USER_FAULT
-    (job.target / PASSES_FILE).write_text(json.dumps(to_json(passes)))
+    part = job.target / f"{PASSES_FILE}.part"
+    part.write_text(json.dumps(to_json(passes)))
+    part.replace(job.target / PASSES_FILE)  # whole or absent: its presence says that the artefact is complete
     return 0
 
 

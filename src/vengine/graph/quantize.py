@@ -8,7 +8,7 @@ Runtime.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +50,8 @@ def quantize_static(
     import onnx_ir as ir
 
     proto = onnx.load(str(model))
-    quantized = _nncf(proto, calibration, transformer, half_range, _ignored(proto.graph.node, op_types, keep))
+    ignored = _ignored([(n.name, n.op_type) for n in proto.graph.node], op_types, keep)
+    quantized = _nncf(proto, calibration, transformer, half_range, ignored)
     graph = ir.from_proto(quantized)
     found = sum(node.op_type == "QuantizeLinear" for node in graph.graph)
     if not found:
@@ -110,15 +111,17 @@ def quantize_dynamic(
     from onnxruntime.quantization import QuantType
     from onnxruntime.quantization import quantize_dynamic as ort_dynamic
 
-    nodes = onnx.load(str(model), load_external_data=False).graph.node
+    nodes = [(n.name, n.op_type) for n in onnx.load(str(model), load_external_data=False).graph.node]
+    left_out = set(_ignored(nodes, op_types, keep))
+    wanted = {kind for name, kind in nodes if name not in left_out} if op_types else {"MatMul", "Gemm"}
     target.mkdir(parents=True, exist_ok=True)
     ort_dynamic(
         str(model),
         str(target / MODEL_FILE),
         weight_type=QuantType.QInt8,
         per_channel=True,
-        op_types_to_quantize=list(op_types) or ["MatMul", "Gemm"],
-        nodes_to_exclude=_ignored(nodes, (), keep),
+        op_types_to_quantize=sorted(wanted),
+        nodes_to_exclude=sorted(left_out),
         use_external_data_format=True,
         extra_options={"MatMulConstBOnly": True},
     )
@@ -134,13 +137,22 @@ def quantize_dynamic(
 
 
 def quantize_ir(
-    model: Path, target: Path, calibration: Sequence[dict[str, np.ndarray]], *, transformer: bool, half_range: bool
+    model: Path,
+    target: Path,
+    calibration: Sequence[dict[str, np.ndarray]],
+    *,
+    transformer: bool,
+    half_range: bool = False,
+    op_types: Sequence[str] = (),
+    keep: Sequence[str] = (),
 ) -> tuple[PassResult, ...]:
-    """Static int8 of an OpenVINO IR: writes `target`/model.xml and model.bin."""
+    """Static int8 of an OpenVINO IR: writes `target`/model.xml and model.bin. See `quantize_static`."""
     import openvino as ov
 
     target.mkdir(parents=True, exist_ok=True)
-    quantized = _nncf(ov.Core().read_model(str(model)), calibration, transformer, half_range, [])
+    graph = ov.Core().read_model(str(model))
+    ignored = _ignored([(op.get_friendly_name(), op.get_type_name()) for op in graph.get_ordered_ops()], op_types, keep)
+    quantized = _nncf(graph, calibration, transformer, half_range, ignored)
     found = sum(op.get_type_name() == "FakeQuantize" for op in quantized.get_ops())
     if not found:
         raise UsageError("static int8 was asked for and nothing was quantised", where=str(model))
@@ -148,19 +160,18 @@ def quantize_ir(
     return (PassResult(name="nncf-static-int8", exactness="lossy", matched=found),)
 
 
-def _ignored(nodes: Iterable[Any], op_types: Sequence[str], keep: Sequence[str]) -> list[str]:
-    """Names of the nodes that stay in float; every word of the user must mean something."""
-    nodes = list(nodes)
-    names, types = {n.name for n in nodes}, {n.op_type for n in nodes}
+def _ignored(nodes: Sequence[tuple[str, str]], op_types: Sequence[str], keep: Sequence[str]) -> list[str]:
+    """Names of the (name, type) nodes that stay in float; every word of the user must mean something."""
+    names, types = {name for name, _ in nodes}, {kind for _, kind in nodes}
     for word in (*keep, *op_types):
         if word not in types and word not in names:
             raise UsageError(
                 f"{word!r} is neither an operator type nor a node name of this graph",
                 next_step=f"operator types here: {', '.join(sorted(types))}",
             )
-    kept = {n.name for n in nodes if n.name in keep or n.op_type in keep}
+    kept = {name for name, kind in nodes if name in keep or kind in keep}
     if op_types:
-        kept |= {n.name for n in nodes if n.op_type not in op_types and n.name not in op_types}
+        kept |= {name for name, kind in nodes if kind not in op_types and name not in op_types}
     return sorted(kept)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -9,6 +11,7 @@ from typing import Literal
 from vengine.errors import SourceError
 
 Kind = Literal["huggingface", "onnx", "openvino", "gguf"]
+_MOST_FILES = 20_000  # a folder with more is somebody's disk, not a model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,19 +24,38 @@ class Candidate:
 
 
 def find_candidates(root: Path) -> tuple[Candidate, ...]:
-    """Every model in the folder, sorted by place. Files inside a model directory belong to that directory."""
-    directories = _model_directories(root)
+    """Every model in the folder, sorted by place. Files inside a model directory belong to that directory.
+
+    Raises:
+        SourceError: the folder holds too many files to search.
+    """
+    files = _files(root)
+    directories = _model_directories(files)
     found = [("huggingface", directory) for directory in directories]  # type: list[tuple[Kind, Path]]
-    for path in sorted(root.rglob("*")):
-        if path.is_file() and not any(path.is_relative_to(d) for d in directories):
+    for path in files:
+        if not any(path.is_relative_to(d) for d in directories):
             kind = _kind_of(path)
             if kind:
                 found.append((kind, path))
     return tuple(Candidate(kind=kind, path=path, inside=path.relative_to(root).as_posix()) for kind, path in found)
 
 
-def _model_directories(root: Path) -> list[Path]:
-    places = {p.parent for name in ("modules.json", "config.json") for p in root.rglob(name) if _looks_whole(p.parent)}
+def _files(root: Path) -> list[Path]:
+    """The files below the folder, sorted. Links to folders aren't followed; what may not be read is left out."""
+    found: list[Path] = []
+    for folder, _, names in os.walk(root):
+        found += [path for name in names if (path := Path(folder, name)).is_file()]
+        if len(found) > _MOST_FILES:
+            raise SourceError(
+                f"the folder holds more than {_MOST_FILES:,} files, too many to search for a model",
+                where=str(root),
+                next_step="name the model's own directory or file",
+            )
+    return sorted(found)
+
+
+def _model_directories(files: Iterable[Path]) -> list[Path]:
+    places = {p.parent for p in files if p.name in ("modules.json", "config.json") and _looks_whole(p.parent)}
     # A directory inside another one is a part of it (1_Pooling, 0_Transformer, onnx).
     return sorted(p for p in places if not any(p != other and p.is_relative_to(other) for other in places))
 

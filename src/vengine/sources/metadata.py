@@ -12,6 +12,7 @@ from vengine.errors import SourceError
 
 _LIMIT = 256 << 20
 # Who saved the file and with what says nothing about what the model computes.
+FETCH_AGAIN = "fetch the file again, and compare its size with the publisher's"
 _VOLATILE = ("_name_or_path", "transformers_version", "torch_dtype", "dtype", "use_cache", "_commit_hash")
 
 
@@ -26,7 +27,9 @@ def read_json(path: Path) -> Any:
             raise SourceError(f"{path.name} is larger than {_LIMIT >> 20} MB", where=str(path))
         return json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise SourceError(f"{path.name} can't be read as JSON: {error}", where=str(path)) from error
+        raise SourceError(
+            f"{path.name} can't be read as JSON: {error}", where=str(path), next_step=FETCH_AGAIN
+        ) from error
 
 
 def read_settings(path: Path) -> dict[str, Any]:
@@ -39,7 +42,7 @@ def read_settings(path: Path) -> dict[str, Any]:
         return {}
     data = read_json(path)
     if not isinstance(data, dict):
-        raise SourceError(f"{path.name} is not a JSON object", where=str(path))
+        raise SourceError(f"{path.name} is not a JSON object", where=str(path), next_step=FETCH_AGAIN)
     return data
 
 

@@ -14,9 +14,9 @@ import numpy as np
 from vengine.digests import digest_json
 from vengine.errors import SourceError
 from vengine.sources.checkpoint import brief
-from vengine.sources.metadata import class_names, licence, read_settings, short_name
+from vengine.sources.metadata import FETCH_AGAIN, class_names, licence, read_settings, short_name
 from vengine.sources.safetensors_file import NumberScan
-from vengine.sources.shapes import specs_of
+from vengine.sources.shapes import require_numbers, specs_of
 from vengine.sources.tokenizer_files import find_tokenizer
 from vengine.types import Source, Task, TensorSpec
 
@@ -56,7 +56,9 @@ def inspect(
     found = find_tokenizer_beside(path, cache)
     text = found is not None and any(i.name == "input_ids" for i in model.graph.input)
     inputs = input_specs(model, text=text)
+    require_numbers(inputs, "input", path)
     outputs, vocabulary_notes = _run_twice(path, inputs)
+    require_numbers(outputs, "output", path)
     settled = settle_task(task, outputs if text else (), path)
     config = read_settings(path.parent / "config.json") or read_settings(path.parent.parent / "config.json")
     own = licence(path.parent)
@@ -117,7 +119,11 @@ def read_model(path: Path) -> Any:
         onnx.load_external_data_for_model(model, str(path.parent))
         onnx.checker.check_model(str(path))
     except Exception as error:
-        raise SourceError(f"the ONNX checker refuses the model: {brief(error)}", where=str(path)) from error
+        raise SourceError(
+            f"the ONNX checker refuses the model: {brief(error)}",
+            where=str(path),
+            next_step="export it again; onnx.checker.check_model(PATH) says more",
+        ) from error
     return model
 
 
@@ -181,7 +187,11 @@ def _check_external_data(model: Any, path: Path) -> None:
         location = entry.get("location", "")
         parts = PurePosixPath(location.replace("\\", "/"))
         if not location or parts.is_absolute() or ".." in parts.parts or ":" in location:
-            raise SourceError(f"tensor {tensor.name} points to unsafe external data: {location!r}", where=str(path))
+            raise SourceError(
+                f"tensor {tensor.name} points to unsafe external data: {location!r}",
+                where=str(path),
+                next_step="don't use this file: a model has no business outside its own folder",
+            )
         file = path.parent / location
         if not file.is_file():
             raise SourceError(
@@ -189,13 +199,21 @@ def _check_external_data(model: Any, path: Path) -> None:
                 where=str(path),
                 next_step="keep both files in one folder, under their own names",
             )
-        end = int(entry.get("offset", 0)) + int(entry.get("length", 0))
+        end = _whole_number(entry.get("offset"), path) + _whole_number(entry.get("length"), path)
         if end > file.stat().st_size:
             raise SourceError(
                 f"{location} is truncated: tensor {tensor.name} ends at byte {end} of {file.stat().st_size}",
                 where=str(path),
                 next_step="fetch the file again",
             )
+
+
+def _whole_number(text: str | None, path: Path) -> int:
+    if text is None:
+        return 0
+    if not (text.isascii() and text.isdecimal() and len(text) < 20):
+        raise SourceError(f"{text!r} is no place in a file of weights", where=str(path), next_step=FETCH_AGAIN)
+    return int(text)
 
 
 def read_graph_weights(model: Any) -> GraphWeights:

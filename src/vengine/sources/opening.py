@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vengine.errors import SourceError
+from vengine.errors import SourceError, UsageError
 from vengine.sources import candidates, hub, huggingface, onnx_file, openvino_ir, pypi
 from vengine.types import Source, Task
 
 _PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib", ".msgpack", ".h5")
+_KINDS = "give a directory, an .onnx or .xml file, pypi:NAME or hf:org/name"
 _READERS = {"huggingface": huggingface.inspect, "onnx": onnx_file.inspect, "openvino": openvino_ir.inspect}
 
 
@@ -53,11 +54,13 @@ def open_source(spec: str | Path, *, cache: Path, task: Task | None = None, offl
 
 
 def _open_path(path: Path, text: str, cache: Path, task: Task | None) -> Source:
+    if not text.strip():
+        raise UsageError("the name of the model is empty", next_step=_KINDS)
     if not path.exists():
         raise SourceError(
             f"there is no {text!r}",
-            where=str(path.absolute().parent),
-            next_step="give a directory, an .onnx or .xml file, pypi:NAME or hf:org/name",
+            where="a web address, which isn't fetched" if "://" in text else str(path.absolute().parent),
+            next_step=_KINDS,
         )
     if path.is_dir():
         if huggingface.is_model_directory(path):
@@ -95,5 +98,5 @@ def _refused(path: Path, suffix: str) -> SourceError:
     return SourceError(
         f"{path.name} is no kind of model that is known here",
         where=str(path),
-        next_step="give a directory, an .onnx or .xml file, pypi:NAME or hf:org/name",
+        next_step=_KINDS,
     )

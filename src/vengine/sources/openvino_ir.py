@@ -10,6 +10,7 @@ from vengine.errors import SourceError
 from vengine.sources.checkpoint import brief
 from vengine.sources.metadata import class_names, licence, read_settings, short_name
 from vengine.sources.onnx_file import find_tokenizer_beside, settle_task
+from vengine.sources.shapes import require_numbers
 from vengine.types import Source, Task, TensorSpec
 
 _NUMPY = {"f32": "float32", "f16": "float16", "f64": "float64", "boolean": "bool"}
@@ -35,6 +36,8 @@ def inspect(
     text = found is not None and any("input_ids" in port.get_names() for port in model.inputs)
     inputs = tuple(_spec(port, at, text, "input") for at, port in enumerate(model.inputs))
     outputs = tuple(_spec(port, at, text, "output") for at, port in enumerate(model.outputs))
+    require_numbers(inputs, "input", path)
+    require_numbers(outputs, "output", path)
     settled = settle_task(task, outputs if text else (), path)
     parameters, size = _weights(model)
     labels = class_names(read_settings(path.parent / "config.json"))

@@ -1,10 +1,12 @@
-"""Which dimensions of a model's outputs are free, learned by running it at two sizes."""
+"""What a model's inputs and outputs are: numbers, and which dimensions are free, learned by running it at two sizes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from vengine.errors import SourceError
 from vengine.types import TensorSpec
 
 
@@ -32,6 +34,20 @@ def specs_of(
         )
         for name, array in first.items()
     )
+
+
+def require_numbers(specs: tuple[TensorSpec, ...], kind: str, path: Path) -> None:
+    """Refuse a graph without tensors of numbers on one of its sides: there is nothing to run, or to compare.
+
+    Raises:
+        SourceError: no such tensors at all, or one of texts or objects.
+    """
+    step = "take a graph that reads and gives numbers: leave the string steps to the program around it"
+    if not specs:
+        raise SourceError(f"the graph has no {kind}", where=str(path), next_step=step)
+    for spec in specs:
+        if spec.dtype in ("object", "string") or spec.dtype.startswith(("<U", "str")):
+            raise SourceError(f"{kind} {spec.name} holds texts, not numbers", where=str(path), next_step=step)
 
 
 def _free(

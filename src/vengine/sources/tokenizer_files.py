@@ -13,7 +13,7 @@ from typing import Any
 
 from vengine.digests import digest_json, digest_tree
 from vengine.errors import SourceError
-from vengine.sources.metadata import read_json, read_settings
+from vengine.sources.metadata import FETCH_AGAIN, read_json, read_settings
 from vengine.sources.silence import quiet
 from vengine.types import Source
 
@@ -67,7 +67,7 @@ def find_tokenizer(directory: Path, *, cache: Path) -> FoundTokenizer | None:
 def _described(path: Path, notes: tuple[str, ...]) -> FoundTokenizer:
     data = read_json(path)
     if not isinstance(data, dict) or "model" not in data:
-        raise SourceError("this is not a tokenizer file", where=str(path))
+        raise SourceError("this is not a tokenizer file", where=str(path), next_step=FETCH_AGAIN)
     load_tokenizer(path)
     return FoundTokenizer(
         path=path,
@@ -101,7 +101,7 @@ def load_tokenizer(path: Path) -> Any:
     try:
         return Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises bare Exception
-        raise SourceError(f"the tokenizer can't be read: {error}", where=str(path)) from error
+        raise SourceError(f"the tokenizer can't be read: {error}", where=str(path), next_step=FETCH_AGAIN) from error
 
 
 def convert_tokenizer(directory: Path, target: Path) -> None:

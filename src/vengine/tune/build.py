@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vengine.digests import canonical_json, digest_json, digest_tree, from_json
+from vengine.engines.base import model_files
 from vengine.errors import UsageError, WorkerError
 from vengine.graph.builder import PASSES_FILE, USER_FAULT, Job, write_feeds
 from vengine.tune.candidates import required_isa
@@ -110,12 +111,6 @@ def describe(recipe: Recipe, entry: Path, files: Sequence[Path], passes: tuple[P
         required_isa=required_isa(recipe),
         passes=passes,
     )
-
-
-def model_files(entry: Path) -> list[Path]:
-    """The files that belong to a model: an ONNX file and its external data, or an IR's pair."""
-    beside = entry.with_suffix(".bin") if entry.suffix == ".xml" else entry.with_name(entry.name + ".data")
-    return [p for p in (entry, beside) if p.exists()]
 
 
 def _words(recipe: Recipe, prefix: str) -> tuple[str, ...]:

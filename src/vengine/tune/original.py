@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from vengine.digests import digest_json
-from vengine.engines.base import Session
+from vengine.engines.base import Session, model_files
 from vengine.errors import LimitError
-from vengine.tune.build import describe, model_files
+from vengine.tune.build import describe
 from vengine.tune.prepare import Prepared
 from vengine.tune.trial import Original, answers, open_worker
 from vengine.types import Budget, Machine, Recipe, RuntimeProfile, Source, Variant
@@ -44,9 +44,10 @@ def original_variant(source: Source, threads: int) -> Variant:
 def kept_variant(source: Source, model: Path, threads: int) -> Variant:
     """What ships where no variant may: the original, in a form that is safe to ship.
 
-    A traced module's file may hold pickles, so its exported graph ships instead, with all optimisation off.
+    A traced module's file may hold pickles, so its exported graph ships instead, with all optimisation off. So does
+    an ONNX file's checked copy: its weights may lie under any name among the user's other files.
     """
-    if source.kind != "torch":
+    if source.kind not in ("torch", "onnx"):
         return original_variant(source, threads)
     recipe = Recipe(engine="onnxruntime", precision="reference", profile=RuntimeProfile(threads=threads))
     return describe(recipe, model, model_files(model), ())

@@ -118,6 +118,8 @@ def prepare(source: Source, workload: Workload, settings: Settings) -> Prepared:
     samples = _chosen(workload.samples, settings.verify_samples)
     tokenizer = None
     if source.tokenizer is None:
+        if workload.lengths:
+            raise DataError("lengths were given, and the model reads tensors", next_step="leave the lengths out")
         samples = fit_tensors(samples, source.inputs)
     else:
         if any(s.tensors for s in samples):

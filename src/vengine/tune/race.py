@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from vengine.errors import EngineError
 from vengine.types import Cell, Interval
 from vengine.verify.statistics import ratio_interval
 
@@ -80,7 +81,7 @@ def race(
         seconds: the time box.
 
     Raises:
-        WorkerError: a contender died or hung; its name is in the message's `where`.
+        EngineError: a contender failed, died or hung (WorkerError); its name is in the message's `where`.
     """
     order, deadline = random.Random(seed), time.monotonic() + seconds
     times = Times(ms={c.name: {load.name: [] for load in loads} for c in contenders})
@@ -110,7 +111,7 @@ def _warm_up(
     for contender in contenders:
         for load in loads:
             key = contender.name, load.name
-            usual[key] = contender.worker.time(feeds[key], repeats=2, bursts=contender.bursts(load))[-1]
+            usual[key] = _time(contender, load, feeds[key], repeats=2)[-1]
         contender.worker.pause()
     return usual
 
@@ -122,9 +123,16 @@ def _turn(contender: Contender, load: Load, feeds: Feeds, usual_ms: float) -> fl
     """
     warm = 0 if usual_ms > _LONG_MS else 1
     counted = max(1, min(_MOST_REPEATS, round(_SHORT_MS / max(usual_ms, 0.01))))
-    times = contender.worker.time(feeds, repeats=warm + counted, bursts=contender.bursts(load))[warm:]
+    times = _time(contender, load, feeds, repeats=warm + counted)[warm:]
     contender.worker.pause()
     return sorted(times)[len(times) // 2]
+
+
+def _time(contender: Contender, load: Load, feeds: Feeds, repeats: int) -> list[float]:
+    try:
+        return contender.worker.time(feeds, repeats=repeats, bursts=contender.bursts(load))
+    except EngineError as error:
+        raise type(error)(error.what, where=contender.name, next_step=error.next_step) from error
 
 
 _SHORT_MS, _LONG_MS, _MOST_REPEATS = 20.0, 100.0, 25

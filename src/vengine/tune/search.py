@@ -6,22 +6,23 @@ Everything that was tried is in the journal before the next thing starts, so a k
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vengine.engines.base import Opening
 from vengine.engines.process import WorkerSession
-from vengine.errors import VengineError
+from vengine.errors import EngineError, VengineError
 from vengine.tune.build import Workshop
 from vengine.tune.choose import choose
 from vengine.tune.journal import Journal
+from vengine.tune.objectives import achieved, hope, refusal
 from vengine.tune.prepare import WORKLOAD, Prepared
 from vengine.tune.profiles import profiles
 from vengine.tune.race import Load, Times, race
-from vengine.tune.trial import Original, contender, open_worker, slower, try_recipe
-from vengine.types import Budget, Machine, Outcome, Plan, Recipe, Settings, Trial
+from vengine.tune.trial import Original, contender, open_worker, try_recipe
+from vengine.types import Budget, Interval, Machine, Objective, Outcome, Plan, PlanEntry, Recipe, Settings, Trial
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -44,6 +45,11 @@ class Bench:
     tell: Tell
     started: float = field(default_factory=time.monotonic)
 
+    @property
+    def objective(self) -> Objective:
+        """What the user wants to win."""
+        return self.prepared.workload.objective
+
     def left(self, share: float = 1.0) -> float:
         """Seconds until this share of the time box is used up."""
         return self.started + share * self.settings.time_seconds - time.monotonic()
@@ -63,23 +69,83 @@ class Found:
     planned_rss_bytes: int | None = None
     fallback: Trial | None = None
 
+    @property
+    def undecided(self) -> bool:
+        """Whether more samples would tell."""
+        return self.outcome == "undecided"
+
 
 def search(bench: Bench, recipes: Sequence[Recipe], refused: Sequence[Trial]) -> Found:
     """Run the whole search; see the module's first lines."""
     trials = [*refused, *_attempts(bench, recipes, _TRIES_END)]
-    if not (good := _sound(trials)):
+    if not (good := _sound(bench, trials)):
         return _nothing(trials)
     others = [r for best in _leaders(good) for r in _other_profiles(bench, best)]
     trials += _attempts(bench, others, _PROFILES_END, optional=True)
-    finalists = _finalists(_sound(trials))
+    while True:
+        try:
+            return _settle(bench, trials)
+        except _Lost as lost:
+            trials = _without(bench, trials, lost)
+
+
+def _settle(bench: Bench, trials: Sequence[Trial]) -> Found:
+    """Race the finalists, plan, and race the plan."""
+    if not _sound(bench, trials):
+        return _nothing(trials)
+    finalists = _finalists(_sound(bench, trials))
     with ExitStack() as stack:
-        workers = {t.variant.digest: _open(bench, t, stack) for t in finalists if t.variant}
-        times = _final_race(bench, finalists, workers)
-    ahead = [t for t in finalists if _ratio(times, t).low > 1.0]
+        workers = {_name(t): _open(bench, t, stack) for t in finalists}
+        with _blamed({_name(t): (_name(t),) for t in finalists}):
+            times = _final_race(bench, finalists, workers)
+    reasons = {_name(t): _refusal(bench, _ratio(times, t), t.peak_rss_bytes or 0) for t in finalists}
+    ahead = [t for t in finalists if not reasons[_name(t)]]
     if not ahead:
-        return replace(_nothing(trials), times=times, why=slower(_ratio(times, finalists[0])))
-    plan = choose(times, {_name(t): t.recipe for t in ahead}, _loads(bench), bench.settings.max_variants)
-    return _prove(bench, trials, ahead, times, plan)
+        nothing = _nothing(trials)
+        return replace(nothing, times=times, why=nothing.why if nothing.undecided else reasons[_name(finalists[0])])
+    return _prove(bench, trials, ahead, times, _plan(bench, ahead, times))
+
+
+class _Lost(Exception):
+    """Variants that ended in the middle of a race, though their trials were sound."""
+
+    def __init__(self, digests: tuple[str, ...], reason: str) -> None:
+        super().__init__(reason)
+        self.digests, self.reason = digests, reason
+
+
+@contextmanager
+def _blamed(digests: Mapping[str, tuple[str, ...]]) -> Iterator[None]:
+    """Turn the end of a contender into the loss of the variants behind it; the original's end stays an error."""
+    try:
+        yield
+    except EngineError as error:
+        if error.where not in digests:
+            raise
+        raise _Lost(digests[error.where], error.what) from error
+
+
+def _without(bench: Bench, trials: Sequence[Trial], lost: _Lost) -> list[Trial]:
+    """The trials, those of the lost variants failed: in the journal too, so that no resumed run races them again."""
+    failed = {
+        _name(t): replace(t, status="failed", reason=f"in the race: {lost.reason}")
+        for t in trials
+        if t.variant and _name(t) in lost.digests
+    }
+    for trial in failed.values():
+        bench.journal.write(trial)
+    return [failed.get(t.variant.digest, t) if t.variant else t for t in trials]
+
+
+def _plan(bench: Bench, ahead: Sequence[Trial], times: Times) -> Plan:
+    """For memory the smallest one alone: every further variant would be held beside it."""
+    if bench.objective == "memory":
+        return Plan(entries=(PlanEntry(variant=_name(min(ahead, key=hope("memory"))), tokens_min=1),))
+    return choose(times, {_name(t): t.recipe for t in ahead}, _loads(bench), bench.settings.max_variants)
+
+
+def _refusal(bench: Bench, ratio: Interval, peak: int) -> str:
+    return refusal(bench.objective, ratio, peak, bench.original.worker.peak_rss_bytes)
 
 
 def _attempts(bench: Bench, recipes: Sequence[Recipe], share: float, *, optional: bool = False) -> list[Trial]:
@@ -125,20 +191,20 @@ def _other_profiles(bench: Bench, best: Trial) -> Sequence[Recipe]:
     return profiles(best.recipe, bench.machine, bench.settings.level, bench.settings.threads is not None)
 
 
-def _sound(trials: Sequence[Trial]) -> list[Trial]:
-    """Verified trials, the fastest on the workload first."""
+def _sound(bench: Bench, trials: Sequence[Trial]) -> list[Trial]:
+    """Verified trials, the best for the objective first."""
     good = [t for t in trials if t.status == "ok" and t.ratio is not None and t.variant is not None]
-    return sorted(good, key=lambda t: -t.ratio.value if t.ratio else 0.0)
+    return sorted(good, key=hope(bench.objective))
 
 
 def _leaders(good: Sequence[Trial]) -> list[Trial]:
-    """The recipes that are worth driving otherwise: the best on the workload and on the largest cell."""
+    """The recipes that are worth driving otherwise: the best for the objective and the one of the largest cell."""
     largest = min(good, key=lambda t: t.cells[-1].ms.value if t.cells else float("inf"))
     return list({_name(t): t for t in (good[0], largest)}.values())
 
 
 def _finalists(good: Sequence[Trial]) -> list[Trial]:
-    """The best on the workload, then the best of each cell, largest cells first; four at most."""
+    """The best for the objective, then the best of each cell, largest cells first; four at most."""
     chosen = {_name(good[0]): good[0]}
     for i in reversed(range(len(good[0].cells))):
         best = min(good, key=lambda t, i=i: t.cells[i].ms.value)  # type: ignore[misc]
@@ -213,19 +279,20 @@ def _prove(bench: Bench, trials: Sequence[Trial], ahead: Sequence[Trial], times:
         worker = _open_plan(bench, plan, winners)
         stack.callback(worker.close)
         worker.pause()
-        alone = _open(bench, single, stack)
-        proof = race(
-            [
-                contender("original", _fairest(bench, winners, stack), bench.prepared, None),
-                contender("bundle", worker, bench.prepared, single.recipe),
-                contender("single", alone, bench.prepared, single.recipe),
-            ],
-            _loads(bench),
-            rounds=(5, 15),
-            seconds=max(bench.left(), 0.0),
-            seed=bench.settings.seed + 1,
-            tell=bench.tell,
-        )
+        runners = [
+            contender("original", _fairest(bench, winners, stack), bench.prepared, None),
+            contender("bundle", worker, bench.prepared, single.recipe),
+            contender("single", _open(bench, single, stack), bench.prepared, single.recipe),
+        ]
+        with _blamed({"bundle": tuple(_name(t) for t in winners), "single": (_name(single),)}):
+            proof = race(
+                runners,
+                _loads(bench),
+                rounds=(5, 15),
+                seconds=max(bench.left(), 0.0),
+                seed=bench.settings.seed + 1,
+                tell=bench.tell,
+            )
         peak = worker.peak_rss_bytes
     return _conclude(bench, trials, winners, single, times, plan, proof, peak)
 
@@ -246,9 +313,10 @@ def _conclude(
         alone = Plan(entries=(replace(plan.entries[-1], tokens_min=1, tokens_max=None, batch_min=1),))
         return _prove(bench, trials, [single], times, alone)
     ratio = proof.ratio(WORKLOAD.name, of="bundle", to="original")
+    original_peak = bench.original.worker.peak_rss_bytes
     found = Found(
         outcome="pass",
-        why=f"{ratio.value:.2f}× the original's speed on the workload ({ratio.low:.2f} to {ratio.high:.2f})",
+        why=achieved(bench.objective, ratio, peak, original_peak),
         trials=tuple(trials),
         times=times,
         plan=plan,
@@ -257,9 +325,10 @@ def _conclude(
         planned_rss_bytes=peak,
         fallback=_fallback(trials),
     )
-    if ratio.low <= 1.0:
-        return replace(found, outcome="fail", why=slower(ratio), plan=None, winners=())
-    return found
+    reason = refusal(bench.objective, ratio, peak, original_peak)
+    if limit is not None and peak > limit:
+        reason = f"it took {peak >> 20:,} MiB in the last race, and {limit >> 20:,} MiB are allowed"
+    return replace(found, outcome="fail", why=reason, plan=None, winners=()) if reason else found
 
 
 def _nothing(trials: Sequence[Trial]) -> Found:
@@ -284,6 +353,7 @@ def _fallback(trials: Sequence[Trial]) -> Trial | None:
         and t.recipe.exactness != "lossy"
         and t.verdict is not None
         and t.verdict.outcome == "pass"
+        and (t.invariance is None or t.invariance.outcome == "pass")
     ]
     # ONNX Runtime first: it comes with the base install, so every machine that has Vengine has it.
     return max(fit, key=lambda t: (t.recipe.engine == "onnxruntime", t.ratio.value if t.ratio else 0.0), default=None)
@@ -298,5 +368,5 @@ def _name(trial: Trial) -> str:
     return trial.variant.digest
 
 
-def _ratio(times: Times, trial: Trial) -> Any:
+def _ratio(times: Times, trial: Trial) -> Interval:
     return times.ratio(WORKLOAD.name, of=_name(trial), to="original")

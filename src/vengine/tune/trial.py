@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from vengine.engines.planned import TextRunner
 from vengine.engines.process import WorkerSession
 from vengine.errors import VengineError, WorkerError
+from vengine.tune.objectives import slower
 from vengine.tune.prepare import WORKLOAD, Prepared
 from vengine.tune.race import Contender, Load, race
-from vengine.types import Budget, Interval, Invariance, Recipe, Task, Trial, Variant, Verdict
+from vengine.types import Budget, Invariance, Recipe, Task, Trial, Variant, Verdict
 from vengine.verify.arrange import Output, arrange
 from vengine.verify.compare import Judge
 from vengine.verify.invariance import invariance
@@ -139,8 +140,12 @@ def contender(name: str, worker: WorkerSession, prepared: Prepared, recipe: Reci
         name=name,
         worker=worker,
         feeds=lambda load: [call for burst in prepared.work(load, recipe) for call in burst],
-        bursts=lambda load: [len(burst) for burst in prepared.work(load, recipe)],
+        bursts=lambda load: _bursts([len(burst) for burst in prepared.work(load, recipe)]),
     )
+
+
+def _bursts(sizes: list[int]) -> list[int]:
+    return sizes if max(sizes) > 1 else []
 
 
 def broken_promise(found: Verdict, moved: Invariance | None) -> str:
@@ -153,8 +158,3 @@ def broken_promise(found: Verdict, moved: Invariance | None) -> str:
             f"(at least {moved.bound:g} is promised)"
         )
     return ""
-
-
-def slower(ratio: Interval) -> str:
-    """The sentence for a variant that doesn't pay."""
-    return f"slower than the original: {ratio.value:.2f}× its speed ({ratio.low:.2f} to {ratio.high:.2f})"

@@ -32,7 +32,7 @@ def read_lengths(path: str | Path) -> tuple[int, ...]:
         counts.append(_entry(cells, f"{path}, line {number}"))
     total = sum(count for _, count in counts)
     if not total:
-        raise DataError("the file of lengths is empty", where=str(path), next_step="give a number a line")
+        raise DataError("the file holds no length", where=str(path), next_step="give a number a line")
     scale = min(1.0, MOST / total)
     return tuple(length for length, count in counts for _ in range(_scaled(count, scale)))
 

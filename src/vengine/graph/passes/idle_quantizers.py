@@ -5,7 +5,8 @@ Reshape and Transpose alone, an operator that no engine runs in integers on such
 `Attention`). Calibrating tools place these pairs because they see a matrix product inside; the engines
 then round for nothing, and ONNX Runtime 1.32 refuses the graph when it moves such a pair over a Reshape.
 
-When it must not match: the value also reaches a product (MatMul, Gemm, Conv) that has a quantised weight.
+When it must not match: the value also reaches a product (MatMul, Gemm, Conv) that has a quantised weight, or leaves
+the graph.
 
 Exactness: lossy only in the good direction: a rounding step is removed.
 """
@@ -35,8 +36,8 @@ def run(model: ir.Model) -> PassResult:
         if not float_users:
             continue
         others = sorted({u.op_type for u in users} - _FLOAT_ONLY)
-        if others:
-            refusals.append((node.name or "", f"also feeds {', '.join(others)}"))
+        if others or node.outputs[0].is_graph_output():
+            refusals.append((node.name or "", f"also feeds {', '.join(others) or 'an output of the graph'}"))
             continue
         quantize = node.inputs[0].producer()
         assert quantize is not None

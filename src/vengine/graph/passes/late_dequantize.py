@@ -91,8 +91,11 @@ def _swap(model: ir.Model, gather: ir.Node, dequantize: ir.Node) -> None:
         node.outputs[0].name = node.name
     scaled.outputs[0].dtype, scaled.outputs[0].shape = found.dtype, found.shape
     model.graph.insert_before(gather, [*new, scaled])
-    found.replace_all_uses_with(scaled.outputs[0])
+    output = found.name if found.is_graph_output() else None
+    found.replace_all_uses_with(scaled.outputs[0], replace_graph_outputs=output is not None)
     model.graph.remove(gather, safe=True)
+    if output is not None:  # callers ask for it by its name
+        scaled.outputs[0].name = output
     if not list(dequantize.outputs[0].uses()):
         model.graph.remove(dequantize, safe=True)
 

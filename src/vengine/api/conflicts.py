@@ -1,0 +1,48 @@
+"""Settings that contradict each other or would have no effect are refused, never dropped in silence."""
+
+from __future__ import annotations
+
+from vengine.engines.base import ENGINES
+from vengine.errors import UsageError
+from vengine.types import Settings
+
+_LEVELS = ("safe", "balanced", "aggressive")
+_PRECISIONS = (None, "mixed", "fp32", "bf16", "int8")
+
+
+def refuse_conflicts(settings: Settings) -> None:
+    """Check what the command line and Python may both ask for.
+
+    Raises:
+        UsageError: a value is unknown, or two settings contradict each other.
+    """
+    unknown = [name for name in settings.engines if name not in ENGINES]
+    rows = (
+        (settings.level not in _LEVELS, f"the level {settings.level!r} is unknown", ", ".join(_LEVELS)),
+        (settings.precision not in _PRECISIONS, f"the precision {settings.precision!r} is unknown", "leave it out"),
+        (bool(unknown), f"there is no engine {unknown[:1]}", f"choose from {', '.join(ENGINES)}"),
+        (settings.time_seconds <= 0, f"a time of {settings.time_seconds:g} s leaves no trial", "give some minutes"),
+        (
+            settings.level == "safe" and settings.precision not in (None, "fp32"),
+            f"the level 'safe' admits rounding only, and the precision {settings.precision!r} is lossy",
+            "leave the precision out, or use the level 'balanced'",
+        ),
+        (
+            settings.precision in ("fp32", "bf16") and bool(settings.op_types_to_quantize),
+            f"op_types_to_quantize has no effect with the precision {settings.precision!r}",
+            "leave one of them out",
+        ),
+        (
+            settings.precision == "bf16" and bool(settings.force_fp32),
+            "bf16 is a switch for the whole graph: it can't keep single nodes in fp32",
+            "use the precision 'int8' or leave it out",
+        ),
+        (
+            not settings.keep_io_types,
+            "keep_io_types=False is not supported yet: inputs and outputs always keep their types",
+            "leave it out",
+        ),
+    )
+    for broken, what, step in rows:
+        if broken:
+            raise UsageError(what, next_step=step)
