@@ -126,7 +126,11 @@ def seen(renderer: Any, value: Any, width: int = 160) -> str:
         (show.answers, RUN | {"texts": ["a"], "answers": LABELS}, ["good 0.9000", "c 0.0300"]),
         (show.answers, RUN | {"texts": ["a"], "answers": [{"score": 3.25}]}, ["3.2500"]),
         (show.answers, RUN | {"texts": ["a"], "answers": [{"tokens": [{"label": "PER", "score": 1.0}]}]}, ["PER"]),
-        (show.verification, VERIFY, ["openvino bf16", "1–2,048 tokens; from 4,097 tokens", "0.9999", "✓ answers as it was"]),
+        (
+            show.verification,
+            VERIFY,
+            ["openvino bf16", "1–2,048 tokens; from 4,097 tokens", "0.9999", "✓ answers as it was"],
+        ),
         (show.verification, VERIFY | {"fallen_back": True}, ["fallen back", "note: openvino bf16 is skipped: "]),
         (show.verification, VERIFY | {"ok": False}, ["✗ no proved variant"]),
         (

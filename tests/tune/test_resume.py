@@ -13,8 +13,8 @@ from typing import Any
 
 import psutil
 import pytest
-
 from tests.sources.making import write_onnx
+
 from vengine.api.verify import verify
 
 CLI = [sys.executable, "-m", "vengine.cli.main"]

@@ -49,7 +49,8 @@ def kept_variant(source: Source, model: Path, threads: int) -> Variant:
     """
     if source.kind not in ("torch", "onnx"):
         return original_variant(source, threads)
-    recipe = Recipe(engine="onnxruntime", precision="reference", profile=RuntimeProfile(threads=threads))
+    engine, precision = _ENGINES["onnx"]
+    recipe = Recipe(engine=engine, precision=precision, profile=RuntimeProfile(threads=threads), exactness="bitwise")
     return describe(recipe, model, model_files(model), ())
 
 
