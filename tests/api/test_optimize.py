@@ -52,7 +52,7 @@ def test_the_same_inputs_give_the_same_variants_in_two_fresh_caches(tmp_path: Pa
 def test_the_task_reaches_the_original_and_what_ships(task: Any, output: str, tmp_path: Path) -> None:
     """The folder says it is a classifier; who asks for its features must get them everywhere."""
     source = open_source(bert(tmp_path / "bert", "AutoModelForSequenceClassification"), cache=tmp_path, task=task)
-    assert [spec.name for spec in source.outputs][0] == output
+    assert source.outputs[0].name == output
     for variant in (original_variant(source, 1), kept_variant(source, tmp_path, 1)):
         with open_worker(variant, None, source.task) as worker:
             assert output in worker.run(example_feeds(source, 2, 5))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from vengine.engines.base import Opening
 from vengine.engines.process import WorkerSession
 from vengine.tune.prepare import Prepared
+from vengine.tune.trial import open_plan
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,18 +25,9 @@ def side_by_side(shipment: Shipment) -> list[dict[str, Any]]:
     """Run each sentence through both; [] for a model without a tokenizer."""
     if shipment.prepared.tokenizer is None:
         return []
-    openings = {
-        v.digest: Opening(
-            engine=v.recipe.engine,
-            path=v.directory / v.entry,
-            precision=v.recipe.precision,
-            profile=v.recipe.profile,
-            task=shipment.prepared.source.task,
-        )
-        for v in shipment.variants
-        if v.digest in {entry.variant for entry in shipment.plan.entries}
-    }
-    with WorkerSession.planned(shipment.plan, openings) as shipped:
+    served = {entry.variant for entry in shipment.plan.entries}
+    variants = [v for v in shipment.variants if v.digest in served]
+    with open_plan(shipment.plan, variants, shipment.prepared.source.task) as shipped:
         return [_row(text, shipment.prepared, shipment.original.worker, shipped) for text in _SENTENCES]
 
 

@@ -11,7 +11,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from vengine.engines.base import Opening
 from vengine.engines.process import WorkerSession
 from vengine.errors import EngineError, VengineError
 from vengine.tune.build import Workshop
@@ -21,7 +20,7 @@ from vengine.tune.objectives import achieved, hope, refusal
 from vengine.tune.prepare import WORKLOAD, Prepared
 from vengine.tune.profiles import profiles
 from vengine.tune.race import Load, Times, race
-from vengine.tune.trial import Original, contender, open_worker, try_recipe
+from vengine.tune.trial import Original, contender, open_plan, open_worker, try_recipe
 from vengine.types import Budget, Interval, Machine, Objective, Outcome, Plan, PlanEntry, Recipe, Settings, Trial
 
 Tell = Callable[[dict[str, Any]], None]
@@ -242,20 +241,6 @@ def _fairest(bench: Bench, winners: Sequence[Trial], stack: ExitStack) -> Worker
     return worker if ratio.value > 1.0 else bench.original.worker
 
 
-def _open_plan(bench: Bench, plan: Plan, winners: Sequence[Trial]) -> WorkerSession:
-    variants = [t.variant for t in winners if t.variant]
-    openings = {
-        v.digest: Opening(
-            engine=v.recipe.engine,
-            path=v.directory / v.entry,
-            precision=v.recipe.precision,
-            profile=v.recipe.profile,
-        )
-        for v in variants
-    }
-    return WorkerSession.planned(plan, openings)
-
-
 def _final_race(bench: Bench, finalists: Sequence[Trial], workers: dict[str, WorkerSession]) -> Times:
     bench.tell({"event": "phase", "name": "race", "contenders": [t.recipe.label for t in finalists]})
     runners = [contender("original", bench.original.worker, bench.prepared, None)]
@@ -276,7 +261,7 @@ def _prove(bench: Bench, trials: Sequence[Trial], ahead: Sequence[Trial], times:
     winners = [t for t in ahead if _name(t) in {e.variant for e in plan.entries}]
     single = next(t for t in ahead if _name(t) == plan.entries[-1].variant)
     with ExitStack() as stack:
-        worker = _open_plan(bench, plan, winners)
+        worker = open_plan(plan, [t.variant for t in winners if t.variant])
         stack.callback(worker.close)
         worker.pause()
         runners = [

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from vengine.engines.base import Opening
 from vengine.engines.planned import TextRunner
 from vengine.engines.process import WorkerSession
 from vengine.errors import VengineError, WorkerError
 from vengine.tune.objectives import slower
 from vengine.tune.prepare import WORKLOAD, Prepared
 from vengine.tune.race import Contender, Load, race
-from vengine.types import Budget, Invariance, Recipe, Task, Trial, Variant, Verdict
+from vengine.types import Budget, Invariance, Plan, Recipe, Task, Trial, Variant, Verdict
 from vengine.verify.arrange import Output, arrange
 from vengine.verify.compare import Judge
 from vengine.verify.invariance import invariance
@@ -48,6 +49,21 @@ def open_worker(variant: Variant, memory_limit_bytes: int | None, task: Task | N
         memory_limit_bytes=memory_limit_bytes,
         timeout_s=HANG_S,
     )
+
+
+def open_plan(plan: Plan, variants: Sequence[Variant], task: Task | None = None) -> WorkerSession:
+    """Several variants under a plan in one process, as a bundle runs them."""
+    openings = {
+        v.digest: Opening(
+            engine=v.recipe.engine,
+            path=v.directory / v.entry,
+            precision=v.recipe.precision,
+            profile=v.recipe.profile,
+            task=task,
+        )
+        for v in variants
+    }
+    return WorkerSession.planned(plan, openings)
 
 
 def answers(session: Session, prepared: Prepared) -> dict[str, Output]:
