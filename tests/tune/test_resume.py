@@ -46,7 +46,7 @@ def finish(process: subprocess.Popen[bytes]) -> tuple[int, dict[str, Any], str]:
 
 
 def journal(place: Path) -> list[dict[str, Any]]:
-    found = list(place.glob("cache/work/*/journal.jsonl"))
+    found = list((place / "cache" / "work").glob("*/journal.jsonl"))
     lines = found[0].read_bytes().splitlines(keepends=True) if found else []
     return [json.loads(line) for line in lines if line.endswith(b"\n")]
 
