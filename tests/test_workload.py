@@ -186,7 +186,7 @@ def test_a_huge_histogram_is_scaled_down_and_keeps_every_length(tmp_path: Path) 
     ("content", "says"),
     [
         ("", "empty"),
-        ("length\n", "empty"),
+        ("length\n", "no length"),
         ("5\nsix\n", "line 2"),
         ("5\n0\n", "length of 0"),
         ("5,-1\n", "no length"),

@@ -122,7 +122,7 @@ def test_run_texts(tmp_path: Path) -> None:
 def test_run_tells_which_variants_answered(tmp_path: Path) -> None:
     file = tokenizer(tmp_path / "tok")
     toys = (Toy(precision="bf16", chunk_tokens=8), FP32)
-    made = bundle(tmp_path, toys, plan=((0, 1, 4), (1, 5, None)), tokenizer=file)
+    made = bundle(tmp_path, toys, plan=((0, 1, 8), (1, 9, None)), tokenizer=file)
     first, second = (v.digest for v in made.manifest.content.variants)
     assert run(made, ["hello"])["variants"] == [first]
     assert run(made, ["hello how do i " * 3])["variants"] == [second]

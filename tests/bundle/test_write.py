@@ -62,9 +62,9 @@ def test_files_that_two_variants_share_are_stored_once(tmp_path: Path) -> None:
 def test_the_same_file_beside_another_one_is_linked(tmp_path: Path) -> None:
     made = parts(tmp_path / "build", (Toy(), Toy(behaviour={"delay_ms": 0})))
     for variant in made.variants:
-        (variant.directory / "model.onnx.data").write_bytes(b"weights" * 1000)
+        (variant.directory / "model.json.data").write_bytes(b"weights" * 1000)
     write_bundle(tmp_path / "toy.vengine", prepare(made))
-    first, second = sorted((tmp_path / "toy.vengine" / "variants").rglob("model.onnx.data"))
+    first, second = sorted((tmp_path / "toy.vengine" / "variants").rglob("model.json.data"))
     assert first.samefile(second)
 
 

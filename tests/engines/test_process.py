@@ -138,7 +138,7 @@ def test_a_worker_that_never_reads_does_not_block_its_parent(tmp_path: Path) -> 
 def test_time_is_taken_in_the_worker(tmp_path: Path) -> None:
     with open_fake(tmp_path, delay_ms=5) as worker:
         passes = worker.time([text_feeds(), text_feeds()], repeats=4)
-        together = worker.time([text_feeds(), text_feeds()], repeats=2, together=True)
+        together = worker.time([text_feeds(), text_feeds()], repeats=2, bursts=[2])
     assert len(passes) == 4
     assert min(*passes, *together) >= 10
 
