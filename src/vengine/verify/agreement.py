@@ -16,10 +16,11 @@ from vengine.types import Budget, Interval, Sample
 from vengine.verify.arrange import PAIR, Array, Output, excerpt
 from vengine.verify.metrics import concordance, concordance_weighted
 from vengine.verify.outcome import Measured, percent
-from vengine.verify.soundness import Movement, cosine_rows, strangers
+from vengine.verify.soundness import Movement, cosine_pairs, strangers
 from vengine.verify.statistics import Floats, bootstrap, bootstrap_mean, clopper_pearson
 
 _PAIRS = 20_000
+_MOST_VALUES = 1 << 27  # of wide outputs fewer pairs are drawn: some seconds of arithmetic
 
 
 def directions(
@@ -68,8 +69,8 @@ def similarity_change(
         if any(isinstance(p, list) for p in parts) or len(parts[0]) < 2:
             return None
         rows.append(np.concatenate([np.reshape(p, (len(p), -1)) for p in parts]).astype(np.float64))
-    pairs = strangers(len(rows[0]), _PAIRS, seed)
-    before, after = (cosine_rows(r[pairs[:, 0]], r[pairs[:, 1]]) for r in rows)
+    pairs = strangers(len(rows[0]), min(_PAIRS, _MOST_VALUES // max(1, rows[0].shape[1])), seed)
+    before, after = (cosine_pairs(r, pairs) for r in rows)
     middle, high = np.quantile(np.abs(after - before), (0.5, 0.95))
     return float(middle), float(high)
 

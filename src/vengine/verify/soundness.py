@@ -33,6 +33,7 @@ STRANGER_COSINES = (0.5, 0.9)
 # and when it moved by this share of an output's usual size (a short vector's angle says little).
 WRONG_MOVE = 0.4
 _STRANGER_PAIRS = 4000
+_BLOCK_VALUES = 1 << 22  # 32 MB of float64 at a time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +210,7 @@ def _stranger_cosine(original: Output, seed: int) -> float:
         return low  # rows of different lengths have no angle between them
     pairs = strangers(len(original), _STRANGER_PAIRS, seed)
     rows = original.reshape(len(original), -1).astype(np.float64)
-    cosines = cosine_rows(rows[pairs[:, 0]], rows[pairs[:, 1]])
+    cosines = cosine_pairs(rows, pairs)
     return float(np.clip(np.quantile(cosines, STRANGERS), low, high))
 
 
@@ -219,6 +220,18 @@ def strangers(count: int, pairs: int, seed: int) -> NDArray[np.intp]:
     first = random.integers(0, count, pairs)
     second = (first + random.integers(1, count, pairs)) % count
     return np.stack([first, second], axis=1)
+
+
+def cosine_pairs(rows: Floats, pairs: NDArray[np.intp]) -> Floats:
+    """Cosine of each of these pairs of rows; a block at a time, since an image's row may hold 50,000 numbers.
+
+    Args:
+        rows: [samples, values].
+        pairs: [pairs, 2] indices of rows.
+    """
+    block = max(1, _BLOCK_VALUES // max(1, rows.shape[1]))
+    parts = [pairs[i : i + block] for i in range(0, len(pairs), block)]
+    return np.concatenate([cosine_rows(rows[p[:, 0]], rows[p[:, 1]]) for p in parts])
 
 
 def cosine_rows(a: Floats, b: Floats) -> Floats:
