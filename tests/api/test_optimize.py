@@ -46,16 +46,13 @@ def test_the_same_inputs_give_the_same_variants_in_two_fresh_caches(tmp_path: Pa
     assert len(set(digests[0])) == 3
 
 
-@pytest.mark.parametrize(
-    ("task", "output"), [(None, "logits"), ("features", "last_hidden_state")], ids=["from the config", "asked for"]
-)
-def test_the_task_reaches_the_original_and_what_ships(task: Any, output: str, tmp_path: Path) -> None:
-    """The folder says it is a classifier; who asks for its features must get them everywhere."""
-    source = open_source(bert(tmp_path / "bert", "AutoModelForSequenceClassification"), cache=tmp_path, task=task)
-    assert source.outputs[0].name == output
-    for variant in (original_variant(source, 1), kept_variant(source, tmp_path, 1)):
-        with open_worker(variant, None, source.task) as worker:
-            assert output in worker.run(example_feeds(source, 2, 5))
+def test_the_task_reaches_the_original(tmp_path: Path) -> None:
+    """The folder says that it is a classifier; who asks for its features must get them."""
+    folder = bert(tmp_path / "bert", "AutoModelForSequenceClassification")
+    assert open_source(folder, cache=tmp_path).outputs[0].name == "logits"
+    source = open_source(folder, cache=tmp_path, task="features")
+    with open_worker(original_variant(source, 1), None, source.task) as worker:
+        assert "last_hidden_state" in worker.run(example_feeds(source, 2, 5))
 
 
 def test_a_task_goes_all_the_way_when_the_original_ships(tmp_path: Path) -> None:

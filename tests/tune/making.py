@@ -71,8 +71,11 @@ def toy(folder: Path, variants: Mapping[str, Mapping[str, Any]], **original: Any
 
 
 def play(monkeypatch: pytest.MonkeyPatch, *precisions: str) -> None:
-    """Let the fake play the original, and a candidate for each precision."""
-    rows = tuple(Row(engine="fake", precision=p, exactness="lossy") for p in precisions)
+    """Let the fake play the original, and a candidate for each precision; "lossy…" are lossy, others are not."""
+    rows = tuple(
+        Row(engine="fake", precision=p, exactness="lossy" if p.startswith("lossy") else "reassociates")
+        for p in precisions
+    )
     monkeypatch.setattr("vengine.tune.candidates.ROWS", rows)
     monkeypatch.setattr("vengine.api.optimize.ENGINES", ("fake",))
     monkeypatch.setitem(_engines(), "onnx", ("fake", "original"))

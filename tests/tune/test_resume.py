@@ -96,6 +96,7 @@ def test_a_killed_run_goes_on_where_it_was(killed: Path) -> None:
     assert verify(killed / "small.vengine")["ok"]
 
 
+@pytest.mark.slow
 def test_fresh_starts_anew(killed: Path) -> None:
     before = journal(killed)
     finish(start(killed, "--fresh"))
