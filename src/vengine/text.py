@@ -140,6 +140,11 @@ class Tokenizer:
         return None if found is None else int(found)
 
     @cached_property
+    def vocabulary(self) -> int:
+        """How many tokens there are, those that were added included."""
+        return int(self._whole.get_vocab_size(with_added_tokens=True))
+
+    @cached_property
     def pad_id(self) -> int:
         """The padding id that the file names; else that of a special token called "pad"; else 0."""
         padding = self._spec.get("padding") or {}

@@ -148,6 +148,26 @@ def test_a_stopped_command_says_so_and_how_to_go_on(number: int, code: int) -> N
         stream.close()
 
 
+@pytest.mark.parametrize(("number", "kind"), [("SIGINT", "KeyboardInterrupt"), ("SIGTERM", "Terminated")])
+def test_a_stop_that_arrives_where_python_drops_exceptions_arrives_once_more(number: str, kind: str) -> None:
+    code = f"""
+import signal, time, weakref
+from vengine.cli.main import listen_for_stops
+listen_for_stops()
+class Thing: pass
+thing = Thing()
+watch = weakref.ref(thing, lambda _: signal.raise_signal(signal.{number}))
+try:
+    del thing  # what the callback raises is dropped
+    print("dropped", flush=True)
+    time.sleep(20)
+except BaseException as error:
+    print(type(error).__name__)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout.split(), done.stderr) == (["dropped", kind], "")
+
+
 def test_a_reader_that_left_ends_it_quietly() -> None:
     read, write = os.pipe()
     os.close(read)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 DEFAULT_SHAPES = ((1, 16), (1, 128), (8, 128))
 _DRAWN = 48  # texts of the --lengths mix in one pass
 _ROUNDS = (7, 15)
-_TOKEN_IDS = (100, 2000)  # random ids from this range: inside every usual vocabulary
+_TOKEN_IDS = (100, 2000)  # random ids from this range, or from the upper half of a smaller vocabulary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +40,7 @@ class _Entrant:
     worker: WorkerSession
     pads: bool  # lengths are padded to the bundle's steps, as its text runner does
     max_tokens: int | None
+    vocabulary: int | None  # how many tokens its tokenizer knows
 
 
 def bench(
@@ -68,16 +69,19 @@ def bench(
         VengineError: a target can't be opened, or can't take a shape.
     """
     from vengine.tune.race import median, race
+    from vengine.workload import read_lengths
 
     if not targets:
         raise UsageError("there is nothing to race", next_step="name at least one source or bundle")
+    mix = sorted(read_lengths(lengths) if isinstance(lengths, (str, Path)) else lengths or ())
     machine = this_machine()
     count = threads_for(machine, threads)
     with ExitStack() as stack:
         entrants = [_open(Path(t), machine, count, cache or default_cache(), stack) for t in targets]
         loads = _loads(shapes or (() if lengths is not None else _default_shapes(entrants)), lengths)
-        _refuse_misfits(entrants, loads)
-        contenders = [_contender(f"{i} {e.name}", e, lengths) for i, e in enumerate(entrants)]
+        _refuse_misfits(entrants, [*(load.length for load in loads), *mix])
+        ids = _token_ids(entrants)
+        contenders = [_contender(f"{i} {e.name}", e, mix, ids) for i, e in enumerate(entrants)]
         times = race(contenders, loads, rounds=_ROUNDS, seconds=seconds, seed=0)
         peaks = [e.worker.peak_rss_bytes for e in entrants]
     first = contenders[0].name
@@ -114,14 +118,14 @@ def _default_shapes(entrants: Sequence[_Entrant]) -> Sequence[tuple[int, int]]:
     return DEFAULT_SHAPES if long else ((1, 1), (8, 1))
 
 
-def _refuse_misfits(entrants: Sequence[_Entrant], loads: Sequence[Load]) -> None:
-    """Every target must be able to take every shape, else they would not be raced on the same work."""
-    longest = max((load.length for load in loads), default=0)
+def _refuse_misfits(entrants: Sequence[_Entrant], lengths: Sequence[int]) -> None:
+    """Every target must be able to take every length, else they would not be raced on the same work."""
+    longest = max(lengths, default=0)
     for entrant in entrants:
         if entrant.max_tokens is not None and longest > entrant.max_tokens:
             raise UsageError(
-                f"a shape has {longest} tokens, and the longest text of {entrant.name} has {entrant.max_tokens}",
-                next_step="give shorter shapes",
+                f"a call has {longest} tokens, and the longest text of {entrant.name} has {entrant.max_tokens}",
+                next_step="give shorter shapes and lengths",
             )
 
 
@@ -156,6 +160,7 @@ def _open_bundle(target: Path, machine: Machine, threads: int) -> _Entrant:
         worker=WorkerSession.planned(plan, openings),
         pads=bundle.tokenizer is not None,
         max_tokens=bundle.manifest.content.max_tokens,
+        vocabulary=_vocabulary(bundle.tokenizer),
     )
 
 
@@ -166,25 +171,47 @@ def _open_source(spec: str, threads: int, cache: Path) -> _Entrant:
 
     source = open_source(spec, cache=cache / "sources")
     worker = open_worker(original_variant(source, threads), None, source.task)
-    return _Entrant(name=source.name, worker=worker, pads=False, max_tokens=source.max_tokens)
+    return _Entrant(
+        name=source.name,
+        worker=worker,
+        pads=False,
+        max_tokens=source.max_tokens,
+        vocabulary=_vocabulary(source.tokenizer),
+    )
 
 
-def _contender(name: str, entrant: _Entrant, lengths: str | Path | Sequence[int] | None) -> Contender:
+def _vocabulary(tokenizer: Path | None) -> int | None:
+    from vengine.text import Tokenizer
+
+    return None if tokenizer is None else Tokenizer.from_file(tokenizer, None).vocabulary
+
+
+def _token_ids(entrants: Sequence[_Entrant]) -> tuple[int, int]:
+    """One range for all targets, so that all get the same ids: inside the smallest vocabulary."""
+    known = min((e.vocabulary for e in entrants if e.vocabulary), default=_TOKEN_IDS[1])
+    return (min(_TOKEN_IDS[0], known // 2), min(_TOKEN_IDS[1], known))
+
+
+def _contender(name: str, entrant: _Entrant, mix: Sequence[int], ids: tuple[int, int]) -> Contender:
     from vengine.tune.race import Contender
-    from vengine.workload import read_lengths
 
-    mix = sorted(read_lengths(lengths) if isinstance(lengths, (str, Path)) else lengths or ())
     drawn = [mix[(2 * i + 1) * len(mix) // (2 * _DRAWN)] for i in range(_DRAWN)] if mix else []
 
     def feeds(load: Load) -> list[dict[str, np.ndarray]]:
         if load.batch:
-            return [_call(entrant.worker.inputs, load.batch, load.length, load.length)]
-        return [_call(entrant.worker.inputs, 1, n, padded_length(n) if entrant.pads else n) for n in drawn]
+            return [_call(entrant.worker.inputs, load.batch, load.length, load.length, ids)]
+        return [_call(entrant.worker.inputs, 1, n, _width(n, entrant), ids) for n in drawn]
 
     return Contender(name=name, worker=entrant.worker, feeds=feeds)
 
 
-def _call(inputs: Sequence[TensorSpec], batch: int, length: int, width: int) -> dict[str, np.ndarray]:
+def _width(length: int, entrant: _Entrant) -> int:
+    return padded_length(length, entrant.max_tokens) if entrant.pads else length
+
+
+def _call(
+    inputs: Sequence[TensorSpec], batch: int, length: int, width: int, token_ids: tuple[int, int]
+) -> dict[str, np.ndarray]:
     """One call that fits the inputs: the same for every target with the same inputs."""
     import numpy as np
 
@@ -200,7 +227,7 @@ def _call(inputs: Sequence[TensorSpec], batch: int, length: int, width: int) -> 
         elif spec.name == "token_type_ids":
             made[spec.name] = np.zeros(shape, spec.dtype)
         elif np.issubdtype(np.dtype(spec.dtype), np.integer):
-            ids = draw.integers(*_TOKEN_IDS, (batch, length))
+            ids = draw.integers(*token_ids, (batch, length))
             made[spec.name] = np.pad(ids, ((0, 0), (0, width - length))).astype(spec.dtype)
         else:
             made[spec.name] = draw.standard_normal(shape).astype(spec.dtype)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from vengine.engines.base import ENGINES
-from vengine.errors import UsageError
+from vengine.engines.base import ENGINES, get_engine
+from vengine.errors import EngineMissing, UsageError
 from vengine.types import Settings
 
 _LEVELS = ("safe", "balanced", "aggressive")
@@ -15,6 +15,7 @@ def refuse_conflicts(settings: Settings) -> None:
 
     Raises:
         UsageError: a value is unknown, or two settings contradict each other.
+        EngineMissing: an engine that was asked for by name is not installed.
     """
     unknown = [name for name in settings.engines if name not in ENGINES]
     rows = (
@@ -46,3 +47,7 @@ def refuse_conflicts(settings: Settings) -> None:
     for broken, what, step in rows:
         if broken:
             raise UsageError(what, next_step=step)
+    for name in settings.engines:
+        found = get_engine(name).availability()
+        if not found.ok:
+            raise EngineMissing(found.reason, where=f"the engine {name}, which was asked for", next_step=found.install)

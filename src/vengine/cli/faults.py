@@ -50,7 +50,7 @@ _OS_FAULTS = {
     errno.ENOMEM: ("memory ran out", "use --memory-limit, a smaller model, or a larger machine"),
 }
 
-# What the base install doesn't have → the extra that brings it. A name that isn't here is a fault of ours.
+# What the base install doesn't have → the extra that brings it. Another package that is missing belongs to the base.
 EXTRA_OF = {
     "huggingface_hub": "optimize",
     "nncf": "optimize",
@@ -86,17 +86,23 @@ def explain(error: BaseException) -> Fault:
         return Fault(kind="LimitError", what=what, exit_code=USAGE, next_step=step)
     if isinstance(error, OSError):
         return _os_fault(error)
-    if isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] in EXTRA_OF:
+    if isinstance(error, ModuleNotFoundError) and _is_foreign(error.name or ""):
         return _missing((error.name or "").split(".")[0])
     return _bug(error)
 
 
+def _is_foreign(module: str) -> bool:
+    """Whether a module belongs to a package that can be installed, and is neither ours nor Python's."""
+    return module.split(".")[0] not in ("", "vengine", *sys.stdlib_module_names)
+
+
 def _missing(package: str) -> Fault:
+    extra = EXTRA_OF.get(package)
     return Fault(
         kind="EngineMissing",
         what=f"{package} is not installed",
         exit_code=USAGE,
-        next_step=f"pip install 'vengine[{EXTRA_OF[package]}]'",
+        next_step=f"pip install 'vengine[{extra}]'" if extra else "pip install --force-reinstall vengine",
     )
 
 

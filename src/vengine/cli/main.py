@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
@@ -79,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if argv is None else argv)
     debug = os.environ.get("VENGINE_DEBUG", "") not in ("", "0")
     output.prepare_streams()
-    signal.signal(signal.SIGTERM, _stop)
+    listen_for_stops()
     try:
         # Not `cli.main`: that one ends the process in silence at any EPIPE, a worker's pipe included.
         with cli.make_context("vengine", words) as context:
@@ -92,6 +93,26 @@ def main(argv: Sequence[str] | None = None) -> None:
         faults.report(fault, as_json="--json" in words)
         code = fault.exit_code
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def listen_for_stops() -> None:
+    """Let SIGTERM leave as Ctrl-C does, and let neither be lost.
+
+    Python drops an exception that is raised inside a destructor or a weak reference's callback, and torch's tracing
+    spends a good part of its time in those: a Ctrl-C there would do nothing. What is dropped is sent once more.
+    """
+    signal.signal(signal.SIGTERM, _stop)
+    sys.unraisablehook = _unraisable
+
+
+def _unraisable(dropped: sys.UnraisableHookArgs) -> None:
+    for kind, number in ((KeyboardInterrupt, signal.SIGINT), (faults.Terminated, signal.SIGTERM)):
+        if issubclass(dropped.exc_type, kind):
+            again = threading.Timer(0.02, os.kill, (os.getpid(), number))
+            again.daemon = True
+            again.start()
+            return
+    sys.__unraisablehook__(dropped)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vengine.errors import ExportError, SourceError
+from vengine.errors import ExportError, LimitError, SourceError
 from vengine.graph.export_checks import Case, Check, Outcome, cases_for, compare
 from vengine.sources import huggingface, onnx_file, torch_module
 from vengine.sources.checkpoint import brief
@@ -52,6 +52,7 @@ def export(source: Source, directory: Path) -> Exported:
     Raises:
         ExportError: it can't be exported, or a check failed; the message names the check and by how much.
         SourceError: the source can't be read any more.
+        LimitError: the graph can't be written.
     """
     directory.mkdir(parents=True, exist_ok=True)
     if source.kind == "onnx":
@@ -131,13 +132,24 @@ def _write(program: Any, source: Source, directory: Path, opset: int) -> None:
             _tidy(made.model, source)
             _save(made.model, directory)
     except Exception as error:  # the exporter raises many kinds
-        raise ExportError(f"the exporter refuses the model: {_reason(error)}", where=source.location) from error
+        cause = _innermost(error)
+        if isinstance(cause, OSError):  # the disk's fault, which no other opset mends
+            raise LimitError(
+                f"the exported graph can't be written: {cause.strerror or cause}",
+                where=str(directory),
+                next_step="free some space, or name another folder for unfinished work with VENGINE_CACHE",
+            ) from error
+        raise ExportError(f"the exporter refuses the model: {_reason(cause)}", where=source.location) from error
 
 
-def _reason(error: BaseException) -> str:
+def _innermost(error: BaseException) -> BaseException:
     """The innermost cause says what; the outer ones are the exporter's advice."""
     while error.__cause__ is not None:
         error = error.__cause__
+    return error
+
+
+def _reason(error: BaseException) -> str:
     return brief(error)
 
 

@@ -26,7 +26,11 @@ def read_json(path: Path) -> Any:
         if path.stat().st_size > _LIMIT:
             raise SourceError(f"{path.name} is larger than {_LIMIT >> 20} MB", where=str(path))
         return json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise SourceError(
+            f"{path.name} can't be read: {error.strerror}", where=str(path), next_step="check the path and its rights"
+        ) from error
+    except (ValueError, RecursionError) as error:
         raise SourceError(
             f"{path.name} can't be read as JSON: {error}", where=str(path), next_step=FETCH_AGAIN
         ) from error

@@ -107,7 +107,11 @@ def read_model(path: Path) -> Any:
 
     try:
         model = onnx.load(str(path), load_external_data=False)
-    except Exception as error:  # protobuf's DecodeError, OSError
+    except OSError as error:
+        raise SourceError(
+            f"the file can't be read: {error.strerror}", where=str(path), next_step="check the path and its rights"
+        ) from error
+    except Exception as error:  # protobuf's DecodeError
         raise SourceError(
             f"this is not a whole ONNX file: {brief(error)}", where=str(path), next_step="fetch the file again"
         ) from error

@@ -114,10 +114,16 @@ def _run_pip(wanted: str, target: Path) -> None:
     except subprocess.TimeoutExpired as error:
         raise SourceError(f"pip took more than {_TIMEOUT_SECONDS} s", where=wanted) from error
     if done.returncode:
-        raise _pip_failed(wanted, done.stderr)
+        raise _pip_failed(wanted, done.stderr, target)
 
 
-def _pip_failed(wanted: str, stderr: str) -> SourceError:
+def _pip_failed(wanted: str, stderr: str, target: Path) -> SourceError | LimitError:
+    if full := re.search(r"No space left on device|Disk quota exceeded|Permission denied", stderr):
+        return LimitError(
+            f"pip can't keep {wanted}: {full[0].lower()}",
+            where=str(target.parent),
+            next_step="free some space there and in TMPDIR, or name another folder with VENGINE_CACHE",
+        )
     lines = [line.removeprefix("ERROR: ").strip() for line in stderr.splitlines() if line.startswith("ERROR")]
     said = lines[-1] if lines else (stderr.strip().splitlines() or ["nothing"])[-1]
     if "No module named pip" in stderr:

@@ -318,7 +318,7 @@ def _conclude(
 
 def _nothing(trials: Sequence[Trial]) -> Found:
     """No variant may ship: undecided if only samples are missing, failed otherwise."""
-    open_ones = [t for t in trials if t.verdict is not None and t.verdict.outcome == "undecided"]
+    open_ones = [t for t in trials if any(v and v.outcome == "undecided" for v in (t.verdict, t.invariance))]
     if open_ones:
         outcome: Outcome = "undecided"
         why = open_ones[0].reason

@@ -168,6 +168,8 @@ def broken_promise(found: Verdict, moved: Invariance | None) -> str:
     """Why this variant may not ship, in one sentence; "" when it may."""
     if found.outcome != "pass":
         return ("undecided: " if found.outcome == "undecided" else "") + found.reason
+    if moved is not None and moved.outcome == "undecided":
+        return "undecided: the data holds a single text, and a text alone has no company to be tried in"
     if moved is not None and moved.outcome != "pass":
         return (
             f"the same text answers differently in other company: {moved.worst:.4f} "

@@ -13,6 +13,7 @@ from vengine.workload.tables import Columns, read_jsonl, read_table, read_text
 from vengine.workload.tensors import image_files, read_arrays, read_images
 
 LARGEST_FILE = 1 << 30  # bytes
+_TABLES = (".jsonl", ".csv", ".tsv")
 
 
 def read_workload(
@@ -88,6 +89,13 @@ def _read(path: Path, columns: Columns) -> list[Sample]:
             f"data files of the kind {path.suffix or path.name!r} are not known",
             where=str(path),
             next_step=f"use one of {', '.join(readers)}, or a directory of images",
+        )
+    named = next((name for name in (columns.text, columns.pair, columns.label) if name is not None), None)
+    if named is not None and path.suffix.lower() not in _TABLES:
+        raise DataError(
+            f"a column was named, {named!r}, and {path.suffix} files have none",
+            where=str(path),
+            next_step=f"leave it out, or give one of {', '.join(_TABLES)}",
         )
     try:
         return readers[path.suffix.lower()]()
