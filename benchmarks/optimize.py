@@ -1,4 +1,4 @@
-"""Does one command make real models faster, and right? `make bench-optimize`; some 15 minutes on 2 quiet cores.
+"""Does one command make real models faster, and right? `make bench-optimize`; some 20 minutes on 2 quiet cores.
 
 Every ratio comes from interleaved rounds with equal threads, each contender warm and in a process of its own. Latency
 is the model's alone; tokenising takes the same on both sides and is left out.
@@ -58,7 +58,7 @@ def main() -> None:
 def minilm_rows(folder: Path) -> list[Row]:
     """The table's rows about all-MiniLM-L6-v2."""
     data = work.data_folder()
-    source, report, bundle = _optimized(folder, data / "stsb_en_dev.csv" if data else None, seconds=100)
+    source, report, bundle = _optimized(folder, data / "stsb_en_dev.csv" if data else None, seconds=210)
     lengths = work.mixed_lengths()
     with ExitStack() as stack:
         original = stack.enter_context(open_worker(original_variant(source, _threads()), None, source.task))
@@ -71,7 +71,7 @@ def minilm_rows(folder: Path) -> list[Row]:
             ],
             loads,
             rounds=ROUNDS,
-            seconds=70,
+            seconds=120,
             seed=3,
         )
         peaks = original.peak_rss_bytes, shipped.peak_rss_bytes
@@ -84,7 +84,7 @@ def minilm_rows(folder: Path) -> list[Row]:
 
 def limited_rows(folder: Path) -> list[Row]:
     """Run with ONEDNN_MAX_CPU_ISA=AVX2: what oneDNN, and so OpenVINO and torch, may use is then limited."""
-    _, report, bundle = _optimized(folder, None, seconds=70)
+    _, report, bundle = _optimized(folder, None, seconds=130)
     row = _against_single_engines(bundle, report)
     stamps = sorted({flag for v in report["variants"] for flag in v["required_isa"]})
     here = [flag for flag in machine().isa if flag in ("vnni", "bf16")]
