@@ -20,8 +20,9 @@ import numpy as np
 
 import _work as work
 from _results import Row, publish
-from vengine.api.optimize import default_cache, optimize
+from vengine.api.optimize import optimize
 from vengine.bundle.read import Bundle, open_bundle
+from vengine.cache import default_cache
 from vengine.engines.base import Opening
 from vengine.engines.planned import TextRunner
 from vengine.engines.process import WorkerSession

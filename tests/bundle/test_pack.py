@@ -85,6 +85,13 @@ def test_any_zip_tool_opens_it(packed: Path) -> None:
         assert {i.compress_type for i in archive.infolist()} == {zipfile.ZIP_STORED}
 
 
+def test_it_is_unpacked_where_the_user_keeps_such_things(
+    tmp_path: Path, packed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VENGINE_CACHE", str(tmp_path / "kept"))
+    assert open_bundle(packed).root.parent == tmp_path / "kept" / "bundles"
+
+
 def test_it_is_unpacked_once(tmp_path: Path, packed: Path) -> None:
     first = open_bundle(packed, cache=tmp_path).root
     before = (first / "manifest.json").stat().st_ino

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vengine.api.optimize import default_cache
+from vengine.cache import default_cache
 from vengine.bundle.place import is_pack
 from vengine.digests import to_json
 from vengine.engines.base import Opening

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vengine.api.optimize import default_cache
+from vengine.cache import default_cache
 from vengine.types import Source, Task
 
 

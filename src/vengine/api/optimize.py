@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import vengine
 from vengine.api.conflicts import refuse_conflicts
 from vengine.api.places import Places, places, write_page
+from vengine.cache import default_cache
 from vengine.digests import digest_file, digest_json
 from vengine.engines.base import ENGINES, get_engine
 from vengine.errors import UsageError
@@ -118,13 +119,6 @@ def optimize(
         report = _run(request, folder, to.bundle, started, (busy,) if busy else ())
     _write_extras(report, to)
     return report
-
-
-def default_cache() -> Path:
-    """Where downloads and unfinished work are kept: $VENGINE_CACHE, else the user's cache folder."""
-    if told := os.environ.get("VENGINE_CACHE"):
-        return Path(told)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vengine"
 
 
 def _busy() -> str:

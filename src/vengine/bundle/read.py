@@ -11,6 +11,7 @@ from vengine.bundle import place
 from vengine.bundle.format import MANIFEST, BundledVariant, FileEntry, Manifest, read_manifest
 from vengine.bundle.golden import MAX_GOLDEN_BYTES, arrays_from_bytes
 from vengine.bundle.pack import default_pack_path, unpack, write_pack
+from vengine.cache import default_cache
 from vengine.digests import digest_file
 from vengine.errors import BundleError
 
@@ -108,7 +109,7 @@ def open_bundle(path: str | Path, *, cache: Path | None = None) -> Bundle:
 
     Args:
         path: the folder or file.
-        cache: where a file is unpacked to; None: `~/.cache/vengine/bundles`.
+        cache: where a file is unpacked to; None: `bundles` in the cache, see `vengine.cache`.
 
     Raises:
         BundleError: missing, damaged, unsafe or of a newer format. Sizes and names of all files are
@@ -122,7 +123,7 @@ def open_bundle(path: str | Path, *, cache: Path | None = None) -> Bundle:
             raise BundleError(
                 "the file is no bundle", where=str(path), next_step="give a .vengine folder, or a file made with --pack"
             )
-        root = unpack(root, cache or Path.home() / ".cache" / "vengine" / "bundles")
+        root = unpack(root, cache or default_cache() / "bundles")
     manifest = read_manifest(root / MANIFEST)
     check_tree(root, manifest)
     return Bundle(manifest=manifest, root=root)

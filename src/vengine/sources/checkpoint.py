@@ -12,10 +12,12 @@ from vengine.sources.directory_reading import Reading
 from vengine.sources.metadata import read_settings
 from vengine.sources.named_module import named_module
 from vengine.sources.pooling import apply_layout, layout_modules
+from vengine.sources.safetensors_file import Weights
 from vengine.sources.silence import quiet
 
 _TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _OUTPUTS = ("logits", "last_hidden_state", "pooler_output")
+_MOST_PARAMETERS = 2.0  # described ÷ stored; a head or a pooler may be missing, and is named later
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +45,41 @@ def load(reading: Reading) -> Loaded:
         module = _named(reading, model, names)
     return Loaded(
         module=module.eval(), input_names=names, config=model.config, positions=_positions(model), notes=notes
+    )
+
+
+def refuse_other_sizes(reading: Reading, weights: Weights) -> None:
+    """Compare what config.json describes with what the checkpoint holds, before memory is taken for it.
+
+    Raises:
+        SourceError: more layers than the checkpoint has tensors, or over twice its parameters.
+    """
+    import torch
+    import transformers
+
+    for key, value in reading.config.items():
+        if key.endswith("layers") and isinstance(value, int) and value > len(weights.entries):
+            raise _other_sizes(reading, f"{key} is {value:,}", f"{len(weights.entries):,} tensors")
+    try:
+        with quiet(), torch.device("meta"):
+            config = transformers.AutoConfig.from_pretrained(
+                str(reading.layout.encoder), trust_remote_code=False, local_files_only=True
+            )
+            model = getattr(transformers, reading.factory).from_config(config, trust_remote_code=False)
+    except Exception:  # `load` meets the same fault, and words it
+        return
+    described = sum(parameter.numel() for parameter in model.parameters())
+    if described > _MOST_PARAMETERS * weights.parameters:
+        raise _other_sizes(
+            reading, f"it describes {described:,} parameters", f"{weights.parameters:,}"
+        )
+
+
+def _other_sizes(reading: Reading, described: str, held: str) -> SourceError:
+    return SourceError(
+        f"config.json doesn't fit the checkpoint: {described}, and the checkpoint holds {held}",
+        where=str(reading.layout.encoder / "config.json"),
+        next_step="fetch weights and config.json from one place",
     )
 
 

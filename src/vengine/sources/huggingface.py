@@ -8,7 +8,7 @@ from typing import Any
 
 from vengine.digests import digest_json
 from vengine.errors import SourceError
-from vengine.sources.checkpoint import Loaded, brief, load
+from vengine.sources.checkpoint import Loaded, brief, load, refuse_other_sizes
 from vengine.sources.directory_reading import Reading, read_directory
 from vengine.sources.metadata import class_names, licence, meaning, read_settings, short_name
 from vengine.sources.safetensors_file import Weights, read_weights, weight_files
@@ -51,6 +51,7 @@ def inspect(
     reading = read_directory(directory, task)
     weights = read_weights(weight_files(reading.layout.encoder))
     tokenizer = _tokenizer(reading, cache)
+    refuse_other_sizes(reading, weights)
     loaded = load(reading)
     inputs, outputs = _signature(reading, loaded)
     return Source(
