@@ -23,7 +23,6 @@ from _results import Row, publish
 from vengine.api.optimize import optimize
 from vengine.bundle.read import Bundle, open_bundle
 from vengine.cache import default_cache
-from vengine.engines.base import Opening
 from vengine.engines.planned import TextRunner
 from vengine.engines.process import WorkerSession
 from vengine.hardware import machine, threads_for
@@ -294,19 +293,11 @@ def _on_a_limited_cpu() -> list[Row]:
 def _planned(bundle: Bundle) -> WorkerSession:
     """The bundle's plan in a process of its own, as it runs on this machine."""
     from vengine.bundle.choose import plan_without
-    from vengine.bundle.load import exclusions
+    from vengine.bundle.load import exclusions, opening_of
 
     plan = plan_without(bundle.manifest.content, exclusions(bundle, machine()))
     variants = [bundle.manifest.variant(digest) for digest in {entry.variant for entry in plan.entries}]
-    openings = {
-        v.digest: Opening(
-            engine=v.recipe.engine,
-            path=bundle.path_of(v),
-            precision=v.recipe.precision,
-            profile=v.recipe.profile,
-        )
-        for v in variants
-    }
+    openings = {v.digest: opening_of(bundle, v, v.recipe.profile) for v in variants}
     return WorkerSession.planned(plan, openings)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -92,3 +93,15 @@ def test_a_call_that_cannot_run(tmp_path: Path) -> None:
         session.run({"x": np.ones((1, 2, 5), dtype=np.float32)})
     with pytest.raises(UsageError, match="float64"):
         session.run({"x": np.ones((1, 2, 16))})
+
+
+def test_after_a_call_the_cores_are_free(tmp_path: Path) -> None:
+    """A pool that spins on would take the cores from whoever runs next: another variant, or another program."""
+    session = open_layer(layer(tmp_path / "m.onnx"), profile=RuntimeProfile(threads=4))
+    used = []
+    for _ in range(5):
+        session.run(layer_feeds(batch=128, length=512))
+        started = time.process_time()
+        time.sleep(0.03)
+        used.append(time.process_time() - started)
+    assert min(used) < 0.01, "three threads that spin would use up to 0.06 s of two cores"

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -295,6 +296,17 @@ def test_a_planned_worker_holds_several_variants(tmp_path: Path) -> None:
     honest = get_engine("fake").open(small.path, "fp32", ONE)
     np.testing.assert_allclose(few["sentence_embedding"], honest.run(one)["sentence_embedding"])
     np.testing.assert_allclose(many["sentence_embedding"], 3 * honest.run(ten)["sentence_embedding"], rtol=1e-6)
+
+
+def test_variants_that_differ_in_their_chunks_share_a_session(tmp_path: Path) -> None:
+    """Two sessions of one model would hold it twice, and their threads would be in each other's way."""
+    whole = Opening(engine="fake", path=fake(tmp_path, crash_on=2, crash_with=7), precision="fp32", profile=ONE)
+    cut = replace(whole, profile=replace(ONE, chunk_tokens=100))
+    plan = Plan(entries=(PlanEntry(variant="cut", tokens_min=10), PlanEntry(variant="whole", tokens_min=1)))
+    with WorkerSession.planned(plan, {"whole": whole, "cut": cut}) as worker:
+        worker.run(text_feeds(1, 5))
+        with pytest.raises(WorkerError, match="exit code 7"):  # its second call, though the other variant's first
+            worker.run(text_feeds(2, 5))
 
 
 def test_a_model_that_is_refused_leaves_no_process(tmp_path: Path) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from vengine.tune.choose import choose
+from vengine.tune.choose import choose, without_slower
 from vengine.tune.race import Load, Times
-from vengine.types import Plan, Recipe, RuntimeProfile
+from vengine.types import Plan, PlanEntry, Recipe, RuntimeProfile
 
 WORK = Load(name="workload")
 SINGLE = [Load(name=f"1x{n}", batch=1, length=n) for n in (16, 64, 256)]
@@ -85,3 +85,35 @@ def test_a_plan_does_not_mix_thread_counts() -> None:
     raced = times(base=BASE, other=[20, 2, 8, 32, 16, 64, 100])
     recipes = {"base": recipe(), "other": recipe(threads=3)}
     assert rows(choose(raced, recipes, LOADS, most=3)) == BASE_ONLY
+
+
+LARGE = PlanEntry(variant="other", tokens_min=2048, batch_min=2)
+MIDDLE = PlanEntry(variant="third", tokens_min=1, tokens_max=128, batch_min=2)
+LONG = PlanEntry(variant="other", tokens_min=256)
+HOME = PlanEntry(variant="base", tokens_min=1)
+ALL = (LARGE, MIDDLE, HOME)
+
+
+@pytest.mark.parametrize(
+    ("entries", "bundle", "kept"),
+    [
+        pytest.param(ALL, BASE, ALL, id="no slower: all stay"),
+        pytest.param(ALL, [10, 1, 4, 16, 8, 32, 90], ALL, id="faster: all stay"),
+        pytest.param(ALL, [10, 1, 4, 16, 8, 32, 129], ALL, id="slower by noise: all stay"),
+        pytest.param(ALL, [10, 1, 4, 16, 8, 32, 160], (MIDDLE, HOME), id="slower on the large: that one goes"),
+        pytest.param(ALL, [10, 1, 4, 16, 12, 32, 160], (HOME,), id="slower at both ends: both go"),
+        pytest.param(ALL, [10, 2, 8, 32, 8, 32, 128], ALL, id="the base's own cells don't drop the others"),
+        pytest.param(ALL, [12, *BASE[1:]], (HOME,), id="slower on the mix: the base alone"),
+        pytest.param(
+            (PlanEntry(variant="base", tokens_min=1, batch_min=2), LONG, HOME),
+            [10, 1, 4, 25, 8, 32, 128],
+            (HOME,),
+            id="what only kept batches away goes too",
+        ),
+    ],
+)
+def test_what_is_slower_in_the_plan_than_the_base_alone_leaves_it(
+    entries: tuple[PlanEntry, ...], bundle: list[float], kept: tuple[PlanEntry, ...]
+) -> None:
+    raced = times(bundle=bundle, single=BASE)
+    assert without_slower(Plan(entries=entries), raced, LOADS).entries == kept

@@ -109,6 +109,23 @@ def test_the_good_one_ships_beside_bad_ones(tmp_path: Path, monkeypatch: pytest.
     assert verify(tmp_path / "toy.vengine")["ok"]
 
 
+SHORT = {"delay_ms": 0.2, "delay_us_per_token": 6}
+LONG = {"delay_ms": 1.6, "delay_us_per_token": 1}
+
+
+@pytest.mark.parametrize(
+    ("crowded_ms", "shipped"),
+    [pytest.param(0, {"short", "long"}, id="each serves its range"), pytest.param(4, {"short"}, id="but not together")],
+)
+def test_two_variants_ship_only_where_they_are_no_slower_together(
+    crowded_ms: float, shipped: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variants = {"short": SHORT, "long": {**LONG, "crowded_ms": crowded_ms}}
+    original = {"delay_ms": 2, "delay_us_per_token": 9}
+    report = run(tmp_path, monkeypatch, variants, original=original, seconds=5)
+    assert {v["precision"] for v in report["variants"]} == shipped
+
+
 def test_equal_speed_is_not_faster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report = run(tmp_path, monkeypatch, {"same": {}})
     # An interval that excludes 1 by luck may be there once in many runs, but never by more than noise.

@@ -72,9 +72,9 @@ def test_every_contender_runs_the_same_loads_equally_often_in_changing_order(tmp
         stack.callback(opened.close)
         return contender(name, opened)
 
-    times = race([watched(n) for n in "abc"], (WORK, CELL), rounds=(6, 6), seconds=0, seed=3)
+    times = race([watched(n) for n in "abc"], (WORK, CELL), rounds=(6, 6), seconds=60, seed=3)
     assert {len(row) for loads in times.ms.values() for row in loads.values()} == {6}
-    turns = [tuple(name.split()[-1] for name in ran[6 + i : 9 + i]) for i in range(0, 36, 3)]
+    turns = [tuple(name.split()[-1] for name in ran[12 + i : 15 + i]) for i in range(0, 36, 3)]
     assert all(sorted(turn) == ["a", "b", "c"] for turn in turns), "a round is each of them once"
     assert len(set(turns)) > 1, "the order is drawn anew"
 
@@ -91,7 +91,7 @@ def test_only_one_worker_is_awake_at_a_time(tmp_path: Path, stack: ExitStack) ->
 
     race([contender(s.name, s, bursts=look) for s in sessions], (WORK,), rounds=(3, 3), seconds=0, seed=0)
     assert all("T" in states for states in others_seen), "T: stopped"
-    assert len(others_seen) == 8
+    assert len(others_seen) == 10
 
 
 @pytest.mark.parametrize("fault", [{"crash_on": 12}, {"hang_on": 12}, {"raise_on": 12}], ids=lambda f: next(iter(f)))
@@ -119,6 +119,14 @@ def test_rounds_end_with_the_time_or_the_most(
     told: list[dict[str, object]] = []
     times = race([only], (WORK,), rounds=rounds, seconds=seconds, seed=0, tell=told.append)
     assert (len(times.ms["a"][WORK.name]), len(told)) == (done, done)
+
+
+def test_out_of_time_the_mix_gets_all_its_rounds_and_a_cell_three(tmp_path: Path, stack: ExitStack) -> None:
+    pair = [contender(name, worker(tmp_path, stack, name)) for name in "ab"]
+    times = race(pair, (WORK, CELL), rounds=(5, 9), seconds=0, seed=0)
+    assert {name: {load: len(ms) for load, ms in row.items()} for name, row in times.ms.items()} == {
+        name: {WORK.name: 5, CELL.name: 3} for name in "ab"
+    }
 
 
 def test_bursts_are_handed_over_together(tmp_path: Path, stack: ExitStack) -> None:

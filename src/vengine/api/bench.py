@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vengine.cache import default_cache
 from vengine.bundle.place import is_pack
+from vengine.cache import default_cache
 from vengine.digests import to_json
-from vengine.engines.base import Opening
 from vengine.engines.process import WorkerSession
 from vengine.errors import UsageError
 from vengine.hardware import machine as this_machine
@@ -141,20 +140,13 @@ def _open(target: Path, machine: Machine, threads: int, cache: Path, stack: Exit
 
 def _open_bundle(target: Path, machine: Machine, threads: int) -> _Entrant:
     from vengine.bundle.choose import plan_without
-    from vengine.bundle.load import exclusions, profile_of
+    from vengine.bundle.load import exclusions, opening_of, profile_of
     from vengine.bundle.read import open_bundle
 
     bundle = open_bundle(target)
     plan: Plan = plan_without(bundle.manifest.content, exclusions(bundle, machine))
-    openings = {}
-    for digest in {entry.variant for entry in plan.entries}:
-        variant = bundle.manifest.variant(digest)
-        openings[digest] = Opening(
-            engine=variant.recipe.engine,
-            path=bundle.path_of(variant),
-            precision=variant.recipe.precision,
-            profile=profile_of(bundle, variant, threads, machine),
-        )
+    variants = [bundle.manifest.variant(digest) for digest in {entry.variant for entry in plan.entries}]
+    openings = {v.digest: opening_of(bundle, v, profile_of(bundle, v, threads, machine)) for v in variants}
     return _Entrant(
         name=target.name,
         worker=WorkerSession.planned(plan, openings),

@@ -14,7 +14,7 @@ from vengine.errors import BundleError, NoVariantForThisCpu, VengineError
 from vengine.types import Machine, Plan, PlanEntry, RuntimeProfile
 
 if TYPE_CHECKING:
-    from vengine.engines.base import Outputs, Session
+    from vengine.engines.base import Opening, Outputs, Session
     from vengine.engines.planned import PlannedSession, TextRunner
 
 CHECKS = ("digests", "golden")
@@ -107,8 +107,9 @@ class _Loading:
         variant = self.bundle.manifest.variant(digest)
         if "digests" in self.checks:
             self.bundle.check_files(variant.files)
+        twin = self._twin(digest)
         try:
-            session = open_variant(self.bundle, variant, self.profile(digest))
+            session = twin or open_variant(self.bundle, variant, self.profile(digest))
         except VengineError as error:
             self.excluded[digest] = Exclusion(status="failed", reason=error.what)
             return
@@ -116,7 +117,17 @@ class _Loading:
         reason = self._disagreement(variant, session) if "golden" in self.checks else ""
         if reason:
             self.excluded[digest] = Exclusion(status="refused", reason=reason)
-            self.sessions.pop(digest).close()
+            self.sessions.pop(digest)
+            if twin is None:
+                session.close()
+
+    def _twin(self, digest: str) -> Session | None:
+        """The open session of a variant that differs from this one in its chunks alone, which are cut outside."""
+        key = self._opening(digest).session_key
+        return next((s for other, s in self.sessions.items() if self._opening(other).session_key == key), None)
+
+    def _opening(self, digest: str) -> Opening:
+        return opening_of(self.bundle, self.bundle.manifest.variant(digest), self.profile(digest))
 
     def profile(self, digest: str) -> RuntimeProfile:
         return profile_of(self.bundle, self.bundle.manifest.variant(digest), self.threads, self.machine)
@@ -173,8 +184,21 @@ def open_variant(bundle: Bundle, variant: BundledVariant, profile: RuntimeProfil
     """Open one variant in this process, unchecked."""
     from vengine.engines.base import get_engine
 
-    recipe, task = variant.recipe, bundle.manifest.content.task
-    return get_engine(recipe.engine).open(bundle.path_of(variant), recipe.precision, profile, task=task)
+    what = opening_of(bundle, variant, profile)
+    return get_engine(what.engine).open(what.path, what.precision, what.profile, task=what.task)
+
+
+def opening_of(bundle: Bundle, variant: BundledVariant, profile: RuntimeProfile) -> Opening:
+    """What its engine is asked to open, driven by `profile`."""
+    from vengine.engines.base import Opening
+
+    return Opening(
+        engine=variant.recipe.engine,
+        path=bundle.path_of(variant),
+        precision=variant.recipe.precision,
+        profile=profile,
+        task=bundle.manifest.content.task,
+    )
 
 
 def tolerance_of(bundle: Bundle, variant: BundledVariant, machine: Machine) -> Tolerance:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata, util
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
@@ -104,6 +104,11 @@ class Opening:
     precision: str
     profile: RuntimeProfile
     task: Task | None = None
+
+    @property
+    def session_key(self) -> Opening:
+        """Equal for openings that can share a session: chunks are cut outside of it."""
+        return replace(self, profile=replace(self.profile, chunk_tokens=None))
 
 
 def get_engine(name: str) -> Engine:

@@ -5,6 +5,7 @@ honest toy is deterministic and indifferent to padding and neighbours.
 
     {"inputs": [TensorSpec…], "outputs": [TensorSpec…],    # default: input_ids, attention_mask → embedding
      "delay_ms": 0, "delay_us_per_token": 0,               # time of a call
+     "crowded_ms": 0,                                      # more, while another toy is open in the process
      "scale": 1, "noise": 0, "neighbours": 0,              # wrong answers: ×scale, +noise by length, +batch mean
      "crash_on": N | "open", "crash_with": "SIGSEGV" | 3,  # the N-th call (from 1), or loading; signal or exit code
      "hang_on": N | "open", "raise_on": N | "open", "nan_on": N,
@@ -20,6 +21,7 @@ import json
 import os
 import signal
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -38,9 +40,11 @@ _INPUTS = [
 ]
 _OUTPUTS = [{"name": "sentence_embedding", "dtype": "float32", "shape": ["batch", 8]}]
 _FAULTS = ("crash_on", "crash_with", "hang_on", "raise_on", "nan_on", "print_on", "allocate_mb", "precision_run")
-_HONEST = ("inputs", "outputs", "delay_ms", "delay_us_per_token", "scale", "noise", "neighbours", "precisions")
-_KEYS = frozenset((*_FAULTS, *_HONEST))
+_TIMES = ("delay_ms", "delay_us_per_token", "crowded_ms")
+_HONEST = ("inputs", "outputs", "scale", "noise", "neighbours", "precisions")
+_KEYS = frozenset((*_FAULTS, *_TIMES, *_HONEST))
 _MEGABYTE = 1 << 20
+_OPEN: weakref.WeakSet[FakeSession] = weakref.WeakSet()
 
 
 class FakeEngine:
@@ -73,6 +77,7 @@ class FakeSession:
         self.inputs = tuple(from_json(TensorSpec, spec) for spec in behaviour.get("inputs", _INPUTS))
         self.outputs = tuple(from_json(TensorSpec, spec) for spec in behaviour.get("outputs", _OUTPUTS))
         self.precision_run = str(behaviour.get("precision_run", precision))
+        _OPEN.add(self)
 
     def run(self, feeds: Feeds) -> Outputs:
         arrays = arrange(self.inputs, feeds)
@@ -80,7 +85,8 @@ class FakeSession:
         self.misbehave(self._calls)
         self._allocate()
         per_token = self._behaviour.get("delay_us_per_token", 0) * size_of(self.inputs, feeds)[1] / 1000
-        _busy_wait(self._behaviour.get("delay_ms", 0) + per_token)
+        crowded = self._behaviour.get("crowded_ms", 0) if len(_OPEN) > 1 else 0
+        _busy_wait(self._behaviour.get("delay_ms", 0) + per_token + crowded)
         return {spec.name: self._answer(spec, arrays) for spec in self.outputs}
 
     def run_many(self, many: Sequence[Feeds]) -> list[Outputs]:
@@ -88,6 +94,7 @@ class FakeSession:
 
     def close(self) -> None:
         self._kept.clear()
+        _OPEN.discard(self)
 
     def misbehave(self, moment: int | str) -> None:
         """Do what the behaviour asks for at "open" or at the N-th call."""

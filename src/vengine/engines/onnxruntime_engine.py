@@ -73,6 +73,8 @@ def _options(onnxruntime: Any, precision: str, profile: RuntimeProfile) -> Any:
     options.log_severity_level = _FATAL_ONLY
     spin = "1" if profile.spinning else "0"
     options.add_session_config_entry("session.intra_op.allow_spinning", spin)
+    # The pool spins within a call, where it pays, and not after it, where it takes the cores from whoever runs next.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
     flush = "0" if precision == "reference" else "1"
     options.add_session_config_entry("session.set_denormal_as_zero", flush)

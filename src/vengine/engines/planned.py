@@ -33,7 +33,8 @@ class PlannedSession:
 
     Args:
         plan: entries in the order of precedence; the last one serves what no other fits.
-        sessions: an open session for each digest that the plan names.
+        sessions: an open session for each digest that the plan names; variants that differ in their chunks alone
+            may share one.
         profiles: how each variant is driven; a digest without one is never cut.
         inputs, outputs: the model's own description. Some engines forget the axes' names; the
             manifest remembers them. None takes the first session's.
@@ -105,7 +106,7 @@ class PlannedSession:
         return [_join(done[key][start : start + len(cuts)], cuts) for key, start, cuts in places]
 
     def close(self) -> None:
-        for session in self._sessions.values():
+        for session in {id(s): s for s in self._sessions.values()}.values():
             session.close()
 
     def _size(self, feeds: Feeds) -> tuple[int, int]:

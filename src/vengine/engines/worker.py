@@ -132,10 +132,11 @@ def _in_bursts(session: Session, bursts: Sequence[int]) -> Callable[[Sequence[Fe
 
 def open_all(openings: dict[str, Opening], plan: dict[str, Any] | None) -> Session:
     """Open every model; one that is neither planned nor cut into chunks stays bare."""
-    sessions = {
-        digest: get_engine(item.engine).open(item.path, item.precision, item.profile, task=item.task)
-        for digest, item in openings.items()
+    opened = {
+        key: get_engine(key.engine).open(key.path, key.precision, key.profile, task=key.task)
+        for key in dict.fromkeys(item.session_key for item in openings.values())
     }
+    sessions = {digest: opened[item.session_key] for digest, item in openings.items()}
     profiles = {digest: item.profile for digest, item in openings.items()}
     only = next(iter(openings))
     if plan is None and profiles[only].chunk_tokens is None and profiles[only].streams == 1:

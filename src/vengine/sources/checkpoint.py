@@ -70,9 +70,7 @@ def refuse_other_sizes(reading: Reading, weights: Weights) -> None:
         return
     described = sum(parameter.numel() for parameter in model.parameters())
     if described > _MOST_PARAMETERS * weights.parameters:
-        raise _other_sizes(
-            reading, f"it describes {described:,} parameters", f"{weights.parameters:,}"
-        )
+        raise _other_sizes(reading, f"it describes {described:,} parameters", f"{weights.parameters:,}")
 
 
 def _other_sizes(reading: Reading, described: str, held: str) -> SourceError:

@@ -11,7 +11,7 @@ Calls of one text and of many are two ladders: a variant that runs calls side by
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vengine.tune.race import Load, Times
 from vengine.types import Interval, Plan, PlanEntry, Recipe
@@ -59,6 +59,38 @@ def choose(times: Times, recipes: Mapping[str, Recipe], loads: Sequence[Load], m
     if single:  # the first entry that fits serves: batches must not reach the entries for single texts
         many.append(PlanEntry(variant=base, tokens_min=1, batch_min=2))
     return Plan(entries=(*many, *single, PlanEntry(variant=base, tokens_min=1)))
+
+
+def without_slower(plan: Plan, raced: Times, loads: Sequence[Load]) -> Plan:
+    """The plan less the entries that a race of the plan itself shows slower than its base, on a cell or on the mix.
+
+    Variants that share a process may disturb each other, and what was measured once may have been luck.
+
+    Args:
+        raced: "bundle" is the plan as it ships, "single" its base alone.
+    """
+    slower = [load for load in loads if _clearly_slower(raced.ratio(load.name, of="bundle", to="single"))]
+    base = plan.entries[-1]
+    if any(not load.batch for load in slower):
+        return Plan(entries=(replace(base, tokens_min=1, tokens_max=None, batch_min=1),))
+    bad = {serving(plan, load) for load in slower}
+    kept = tuple(e for e in plan.entries if e not in bad or e.variant == base.variant)
+    # Entries of the base that keep calls away from others have no purpose without these.
+    return Plan(entries=kept if {e.variant for e in kept} != {base.variant} else (base,))
+
+
+def serving(plan: Plan, cell: Load) -> PlanEntry:
+    """The entry that answers calls of this size: the first that fits, else the last."""
+    fits = (
+        e
+        for e in plan.entries
+        if e.tokens_min <= _tokens(cell) <= (e.tokens_max or float("inf")) and cell.batch >= e.batch_min
+    )
+    return next(fits, plan.entries[-1])
+
+
+def _clearly_slower(ratio: Interval) -> bool:
+    return ratio.high < 1.0 and ratio.value < _SLOWER
 
 
 def _entry(switch: Switch) -> PlanEntry:

@@ -14,7 +14,7 @@ from typing import Any
 from vengine.engines.process import WorkerSession
 from vengine.errors import EngineError, VengineError
 from vengine.tune.build import Workshop
-from vengine.tune.choose import choose
+from vengine.tune.choose import choose, without_slower
 from vengine.tune.journal import Journal
 from vengine.tune.objectives import achieved, hope, refusal
 from vengine.tune.prepare import WORKLOAD, Prepared
@@ -26,6 +26,7 @@ from vengine.types import Budget, Interval, Machine, Objective, Outcome, Plan, P
 Tell = Callable[[dict[str, Any]], None]
 
 _MOST_FINALISTS = 4
+_CLOSE = 0.8  # of the best one's speed: a slower one won't win the last race
 # Shares of the time box: first tries end here, then profiles, then the race; the plan's own race gets the rest.
 _TRIES_END, _PROFILES_END, _RACE_END = 0.5, 0.68, 0.85
 
@@ -64,7 +65,7 @@ class Found:
     times: Times | None = None  # the finalists' race, the original included
     plan: Plan | None = None
     winners: tuple[Trial, ...] = ()  # the plan's variants
-    planned: Times | None = None  # original, plan ("bundle") and the best single variant ("single")
+    planned: Times | None = None  # original, plan ("bundle") and, where it holds several variants, its base ("single")
     planned_rss_bytes: int | None = None
     fallback: Trial | None = None
 
@@ -92,7 +93,7 @@ def _settle(bench: Bench, trials: Sequence[Trial]) -> Found:
     """Race the finalists, plan, and race the plan."""
     if not _sound(bench, trials):
         return _nothing(trials)
-    finalists = _finalists(_sound(bench, trials))
+    finalists = _finalists(_sound(bench, trials), bench.objective)
     with ExitStack() as stack:
         workers = {_name(t): _open(bench, t, stack) for t in finalists}
         with _blamed({_name(t): (_name(t),) for t in finalists}):
@@ -202,14 +203,15 @@ def _leaders(good: Sequence[Trial]) -> list[Trial]:
     return list({_name(t): t for t in (good[0], largest)}.values())
 
 
-def _finalists(good: Sequence[Trial]) -> list[Trial]:
-    """The best for the objective, then the best of each cell, largest cells first; four at most."""
+def _finalists(good: Sequence[Trial], objective: Objective) -> list[Trial]:
+    """The best for the objective, the best of each cell, largest cells first, and what comes close; four at most."""
     chosen = {_name(good[0]): good[0]}
     for i in reversed(range(len(good[0].cells))):
         best = min(good, key=lambda t, i=i: t.cells[i].ms.value)  # type: ignore[misc]
         chosen.setdefault(_name(best), best)
     for trial in good:
-        chosen.setdefault(_name(trial), trial)
+        if objective == "memory" or hope(objective)(trial) <= _CLOSE * hope(objective)(good[0]):
+            chosen.setdefault(_name(trial), trial)
     return list(chosen.values())[:_MOST_FINALISTS]
 
 
@@ -256,10 +258,11 @@ def _final_race(bench: Bench, finalists: Sequence[Trial], workers: dict[str, Wor
 
 
 def _prove(bench: Bench, trials: Sequence[Trial], ahead: Sequence[Trial], times: Times, plan: Plan) -> Found:
-    """Race the plan as it ships against the original and the best single variant."""
+    """Race the plan as it ships against the original and, if it holds several variants, its base alone."""
     bench.tell({"event": "phase", "name": "prove the plan"})
     winners = [t for t in ahead if _name(t) in {e.variant for e in plan.entries}]
     single = next(t for t in ahead if _name(t) == plan.entries[-1].variant)
+    several = len(winners) > 1
     with ExitStack() as stack:
         worker = open_plan(plan, [t.variant for t in winners if t.variant])
         stack.callback(worker.close)
@@ -267,8 +270,9 @@ def _prove(bench: Bench, trials: Sequence[Trial], ahead: Sequence[Trial], times:
         runners = [
             contender("original", _fairest(bench, winners, stack), bench.prepared, None),
             contender("bundle", worker, bench.prepared, single.recipe),
-            contender("single", _open(bench, single, stack), bench.prepared, single.recipe),
         ]
+        if several:
+            runners.append(contender("single", _open(bench, single, stack), bench.prepared, single.recipe))
         with _blamed({"bundle": tuple(_name(t) for t in winners), "single": (_name(single),)}):
             proof = race(
                 runners,
@@ -279,6 +283,8 @@ def _prove(bench: Bench, trials: Sequence[Trial], ahead: Sequence[Trial], times:
                 tell=bench.tell,
             )
         peak = worker.peak_rss_bytes
+    if several and (better := without_slower(plan, proof, _loads(bench))) != plan:
+        return _prove(bench, trials, ahead, times, better)
     return _conclude(bench, trials, winners, single, times, plan, proof, peak)
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from vengine.engines.base import Session
 
 HANG_S = 120.0
+_TABLE_SECONDS = 5.0  # for a first look at the cells; a slow model's passes are long, and one round of them tells
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +139,7 @@ def _timed(
     worker.pause()
     try:
         times = race([one, other], (WORKLOAD,), rounds=(3, 3), seconds=0.0, seed=seed)
-        table = race([other], loads, rounds=(3, 3), seconds=0.0, seed=seed)
+        table = race([other], loads, rounds=(1, 3), seconds=_TABLE_SECONDS, seed=seed)
     except WorkerError as error:
         if not original.worker.alive:
             raise WorkerError(f"the original's process ended: {error.what}") from error
