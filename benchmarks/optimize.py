@@ -91,7 +91,7 @@ def limited_rows(folder: Path) -> list[Row]:
     shipped = ", ".join(sorted({f"{v['engine']} {v['precision']}" for v in report["variants"]}))
     return [
         Row(
-            what="a CPU without VNNI or bf16 (ISA limited to AVX2): bundle ÷ best single engine raced, worst shape",
+            what=f"a CPU without VNNI or bf16 (ISA limited to AVX2): {row.what}",
             target="≤ 1.03",
             measured=row.measured,
             low=row.low,
@@ -112,7 +112,7 @@ def vision_row(name: str, folder: Path) -> Row:
     report = optimize(
         f"pypi:{name}",
         data=work.render_pages(folder / "pages"),
-        settings=Settings(time_seconds=80),
+        settings=Settings(time_seconds=120),
         out=folder / f"{name.split('==')[0]}.vengine",
     )
     ratio = report["speedup"].get("workload", {"ratio": 1.0, "low": 1.0, "high": 1.0})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -113,3 +115,33 @@ def test_at_most_so_many_samples_are_verified_from_all_over_the_file(tmp_path: P
     places = [traffic.samples.index(sample) for sample in few.samples]
     assert len(places) == 8
     assert max(places) >= 60
+
+
+ALL_CELLS = ["1x16", "1x64", "1x128", "1x256", "8x16", "8x64", "8x128", "8x256"]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "cells"),
+    [
+        pytest.param(math.inf, ALL_CELLS, id="fast: all of them"),
+        pytest.param(4176, ALL_CELLS, id="just affordable"),
+        pytest.param(4175, ALL_CELLS[:-1], id="the largest goes first"),
+        pytest.param(1500, ["1x16", "1x64", "1x128", "1x256", "8x16", "8x64"], id="and the next"),
+        pytest.param(1, ["1x16", "1x64", "8x16", "8x64"], id="two of each are kept"),
+    ],
+)
+def test_a_slow_model_is_timed_on_smaller_cells(tokens: float, cells: list[str], tmp_path: Path) -> None:
+    source = replace(toy(tmp_path, {}), max_tokens=256)
+    ready = prepare(source, workload(texts(80)), Settings()).thinned(tokens)
+    assert [cell.name for cell in ready.cells] == cells
+    assert ready.cut(10).cells == ready.cells, "cutting what is verified doesn't bring them back"
+
+
+@pytest.mark.parametrize(("concurrency", "least"), [(1, 8), (4, 12)])
+def test_a_slow_model_is_timed_on_fewer_texts_of_the_same_lengths(concurrency: int, least: int, tmp_path: Path) -> None:
+    ready = prepared(tmp_path, concurrency=concurrency)
+    slow = ready.thinned(1)
+    assert len(slow.drawn) == least < len(ready.drawn)
+    means = [np.mean([text.length for text in p.arriving]) for p in (ready, slow)]
+    assert means[1] == pytest.approx(means[0], rel=0.15)
+    assert slow.samples == ready.samples

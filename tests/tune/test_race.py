@@ -13,7 +13,7 @@ import pytest
 
 from vengine.engines.process import WorkerSession
 from vengine.errors import WorkerError
-from vengine.tune.race import Contender, Load, race
+from vengine.tune.race import Contender, Load, first_look, race
 from vengine.types import RuntimeProfile
 
 WORK = Load(name="workload")
@@ -127,6 +127,17 @@ def test_out_of_time_the_mix_gets_all_its_rounds_and_a_cell_three(tmp_path: Path
     assert {name: {load: len(ms) for load, ms in row.items()} for name, row in times.ms.items()} == {
         name: {WORK.name: 5, CELL.name: 3} for name in "ab"
     }
+
+
+@pytest.mark.parametrize(("delay_ms", "passes"), [(2.0, 3), (110.0, 1)], ids=["short passes", "long passes"])
+def test_a_first_look_counts_three_passes_or_one_long_one(
+    delay_ms: float, passes: int, tmp_path: Path, stack: ExitStack
+) -> None:
+    only = Contender(name="a", worker=worker(tmp_path, stack, "a", delay_ms=delay_ms), feeds=lambda _: calls(1))
+    [cell] = first_look(only, (CELL,))
+    assert (cell.batch, cell.length, cell.calls) == (8, 4, passes)
+    assert delay_ms <= cell.ms.low <= cell.ms.value <= cell.ms.high
+    assert Path(f"/proc/{only.worker.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T", "paused at the end"
 
 
 def test_bursts_are_handed_over_together(tmp_path: Path, stack: ExitStack) -> None:

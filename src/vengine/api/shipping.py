@@ -113,7 +113,7 @@ def _golden(shipment: Shipment) -> Golden:
 
 def tables(shipment: Shipment) -> dict[str, tuple[Cell, ...]]:
     """Measured tables by variant digest, "original" and "bundle"."""
-    loads = shipment.prepared.grid()
+    loads = shipment.prepared.cells
     found = shipment.found
     rows: dict[str, tuple[Cell, ...]] = {}
     if found.times is not None:
@@ -128,7 +128,7 @@ def gains(shipment: Shipment) -> dict[str, Interval]:
     times: Times | None = shipment.found.planned
     if times is None or shipment.found.plan is None:
         return {}
-    names = [WORKLOAD.name, *(load.name for load in shipment.prepared.grid())]
+    names = [WORKLOAD.name, *(load.name for load in shipment.prepared.cells)]
     return {name: times.ratio(name, of="bundle", to="original") for name in names}
 
 

@@ -49,10 +49,12 @@ def quantize_static(
     import onnx
     import onnx_ir as ir
 
-    proto = onnx.load(str(model))
+    # The weights stay outside: the quantiser serialises the graph again and again.
+    proto = onnx.load(str(model), load_external_data=False)
     ignored = _ignored([(n.name, n.op_type) for n in proto.graph.node], op_types, keep)
-    quantized = _nncf(proto, calibration, transformer, half_range, ignored)
+    quantized = _nncf(proto, calibration, transformer, half_range, ignored, weights_in=model.parent)
     graph = ir.from_proto(quantized)
+    ir.external_data.set_base_dir(graph.graph, model.parent)
     found = sum(node.op_type == "QuantizeLinear" for node in graph.graph)
     if not found:
         raise UsageError(
@@ -76,7 +78,12 @@ def _apply(graph: ir.Model) -> list[PassResult]:
 
 
 def _nncf(
-    proto: Any, calibration: Sequence[dict[str, np.ndarray]], transformer: bool, half_range: bool, ignored: list[str]
+    proto: Any,
+    calibration: Sequence[dict[str, np.ndarray]],
+    transformer: bool,
+    half_range: bool,
+    ignored: list[str],
+    weights_in: Path | None = None,
 ) -> Any:
     try:
         import nncf
@@ -85,7 +92,10 @@ def _nncf(
             "static int8 needs nncf", next_step="pip install 'vengine[optimize]', or leave int8 out with --precision"
         ) from error
     logging.getLogger("nncf").setLevel(logging.ERROR)
-    overflow = nncf.OverflowFix.ENABLE if half_range else nncf.OverflowFix.DISABLE
+    advanced = nncf.AdvancedQuantizationParameters(
+        overflow_fix=nncf.OverflowFix.ENABLE if half_range else nncf.OverflowFix.DISABLE,
+        backend_params={"external_data_dir": str(weights_in.absolute())} if weights_in else {},
+    )
     return nncf.quantize(
         proto,
         nncf.Dataset(list(calibration)),
@@ -93,7 +103,7 @@ def _nncf(
         preset=nncf.QuantizationPreset.MIXED,
         model_type=nncf.ModelType.TRANSFORMER if transformer else None,
         ignored_scope=nncf.IgnoredScope(names=ignored) if ignored else None,
-        advanced_parameters=nncf.AdvancedQuantizationParameters(overflow_fix=overflow),
+        advanced_parameters=advanced,
     )
 
 

@@ -24,7 +24,8 @@ _ENGINES: Mapping[str, tuple[str, str]] = {
 }
 # Loading holds the file's bytes and the live weights at once; torch alone needs some 300 MB.
 _LOADING_FACTOR, _BASE_BYTES = 2.0, 300 << 20
-_VERIFY_SHARE = 0.15  # of the time box, for the original's answers
+# Shares of the time box: for the original's answers, and for one of its passes over what is timed.
+_VERIFY_SHARE, _PASS_SHARE = 0.1, 0.0125
 
 
 def original_variant(source: Source, threads: int) -> Variant:
@@ -76,15 +77,15 @@ def open_original(
 ) -> tuple[Original, Prepared]:
     """Start the original and collect its answers.
 
-    A slow model is verified on fewer samples: as many as it answers in a share of the time box.
+    A slow model is verified on fewer samples, as many as it answers in a share of the time box, and timed on less.
 
     Returns:
-        The original, paused, and the workload cut to what is verified.
+        The original, paused, and the workload cut to what is verified and timed.
     """
     variant = original_variant(source, threads)
     worker = open_worker(variant, None, source.task)
     try:
-        prepared = _affordable(worker, prepared, seconds * _VERIFY_SHARE)
+        prepared = _affordable(worker, prepared, seconds)
         judge = Judge(
             source.task, answers(worker, prepared), prepared.samples, budget, source.labels, seed=prepared.seed
         )
@@ -100,6 +101,7 @@ def _affordable(worker: Session, prepared: Prepared, seconds: float) -> Prepared
     answers(worker, probe)  # the first calls compile and allocate
     started = time.monotonic()
     answers(worker, probe)
-    rate = len(probe.samples) / max(time.monotonic() - started, 1e-6)
-    most = max(64, int(rate * seconds))
+    took = max(time.monotonic() - started, 1e-6)
+    prepared = prepared.thinned(probe.tokens / took * seconds * _PASS_SHARE)
+    most = max(64, int(len(probe.samples) / took * seconds * _VERIFY_SHARE))
     return prepared if len(prepared.samples) <= most else prepared.cut(most)

@@ -6,6 +6,7 @@ length quantiles and hands them over as they would arrive.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 WORKLOAD = Load(name="workload")
 ARRIVING = 32  # texts in a batch of the original, when throughput is the objective and no concurrency is stated
 _DRAWN = {"latency": 24, "throughput": 128, "memory": 24}
-_LEAST_BURSTS = 3
+_LEAST_BURSTS, _LEAST_DRAWN = 3, 8
 _BATCH_TOKENS = 1024  # verification and the default cut of a list
 
 
@@ -44,7 +45,9 @@ class Prepared:
     index: Index | None
     drawn: tuple[int, ...]  # places in `encodings` (or `samples`) that the workload load runs, in arrival order
     arriving: tuple[Encoding, ...]  # the drawn texts, cut or repeated to the lengths that arrive; () for tensors
+    cells: tuple[Load, ...]  # the (batch, length) table that is measured
     seed: int = 0
+    pass_tokens: float = math.inf  # one pass over the drawn texts, or over the cells, is cut down to about so many
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -52,7 +55,17 @@ class Prepared:
 
     def cut(self, most: int) -> Prepared:
         """The same workload, verified on at most so many samples."""
-        return _prepared(self.source, self.workload, _chosen(self.samples, most), self.tokenizer, self.seed)
+        chosen = _chosen(self.samples, most)
+        return _prepared(self.source, self.workload, chosen, self.tokenizer, self.seed, self.pass_tokens)
+
+    def thinned(self, tokens: float) -> Prepared:
+        """The same workload for a slow model: fewer drawn texts, and without the largest cells."""
+        return _prepared(self.source, self.workload, self.samples, self.tokenizer, self.seed, tokens)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all texts to run; a tensor sample counts as one."""
+        return sum(e.length for e in self.encodings) or len(self.samples)
 
     def call(self, texts: Sequence[Encoding], *, stepped: bool = False) -> Feeds:
         """One padded call with these texts, in this order; `stepped` pads as the bundle's runner does."""
@@ -98,16 +111,6 @@ class Prepared:
         free = all(spec.shape and isinstance(spec.shape[0], str) for spec in self.source.inputs)
         return [_tensors(samples)] if free else [_tensors([s]) for s in samples]
 
-    def grid(self) -> tuple[Load, ...]:
-        """The (batch, length) cells of the table, from what the model and the workload allow."""
-        shapes = [spec.shape for spec in self.source.inputs if spec.shape]
-        batches_here = (1, 8) if all(isinstance(shape[0], str) for shape in shapes) else (1,)
-        if not any(len(shape) > 1 and isinstance(shape[1], str) for shape in shapes):
-            return tuple(_cell(b, 1) for b in batches_here)
-        longest = min(self.source.max_tokens or 512, max(256, max(self.workload.lengths, default=0)))
-        lengths = sorted({n for n in (16, 64, 128, 256, 512) if n <= longest} or {longest})
-        return tuple(_cell(b, n) for b in batches_here for n in lengths if b == 1 or n <= 256)
-
 
 def prepare(source: Source, workload: Workload, settings: Settings) -> Prepared:
     """Tokenise, choose what is verified and what is timed.
@@ -125,11 +128,16 @@ def prepare(source: Source, workload: Workload, settings: Settings) -> Prepared:
         if any(s.tensors for s in samples):
             raise DataError("the model reads texts and the data holds tensors", where=workload.origin)
         tokenizer = Tokenizer.from_file(source.tokenizer, source.max_tokens)
-    return _prepared(source, workload, samples, tokenizer, settings.seed)
+    return _prepared(source, workload, samples, tokenizer, settings.seed, math.inf)
 
 
 def _prepared(
-    source: Source, workload: Workload, samples: tuple[Sample, ...], tokenizer: Tokenizer | None, seed: int
+    source: Source,
+    workload: Workload,
+    samples: tuple[Sample, ...],
+    tokenizer: Tokenizer | None,
+    seed: int,
+    pass_tokens: float,
 ) -> Prepared:
     texts: list[Any] = []
     index, encodings, lengths = None, [], [1] * len(samples)
@@ -138,11 +146,12 @@ def _prepared(
         encodings = tokenizer.encode(texts)
         lengths = [e.length for e in encodings]
     arriving = workload.lengths or tuple(lengths)
-    count = max(_DRAWN[workload.objective], _LEAST_BURSTS * workload.concurrency)
-    drawn = _drawn(lengths, _possible(arriving, source), count - count % workload.concurrency, seed)
+    workload = replace(workload, lengths=arriving)
+    possible = _possible(arriving, source)
+    drawn = _drawn(lengths, possible, _count(workload, sum(possible) / len(possible), pass_tokens), seed)
     return Prepared(
         source=source,
-        workload=replace(workload, lengths=arriving),
+        workload=workload,
         samples=samples,
         tokenizer=tokenizer,
         encodings=tuple(encodings),
@@ -150,8 +159,43 @@ def _prepared(
         index=index,
         drawn=tuple(place for place, _ in drawn),
         arriving=tuple(_fitted(encodings[place], length) for place, length in drawn) if encodings else (),
+        cells=_cells(source, workload, pass_tokens),
         seed=seed,
+        pass_tokens=pass_tokens,
     )
+
+
+def _count(workload: Workload, mean_tokens: float, pass_tokens: float) -> int:
+    """How many texts are drawn: whole bursts, fewer where a pass over them would take too long."""
+    usual, least = _DRAWN[workload.objective], max(_LEAST_DRAWN, _LEAST_BURSTS * workload.concurrency)
+    count = max(least, int(min(usual, pass_tokens / mean_tokens)))
+    return count - count % workload.concurrency
+
+
+def _cells(source: Source, workload: Workload, pass_tokens: float) -> tuple[Load, ...]:
+    """The (batch, length) table, from what the model and the workload allow.
+
+    Where a pass over it would take too long the largest cells are left out, down to two for single calls and two for
+    batches: who serves the largest cell that is left serves what is larger, too.
+    """
+    cells = _all_cells(source, workload)
+    while sum(c.batch * c.length for c in cells) > pass_tokens:
+        many, single = ([c for c in cells if (c.batch > 1) is wanted] for wanted in (True, False))
+        spare = [c for ladder in (many, single) if len(ladder) > 2 for c in ladder]
+        if not spare:
+            break
+        cells.remove(max(spare, key=lambda c: c.batch * c.length))
+    return tuple(cells)
+
+
+def _all_cells(source: Source, workload: Workload) -> list[Load]:
+    shapes = [spec.shape for spec in source.inputs if spec.shape]
+    batches_here = (1, 8) if all(isinstance(shape[0], str) for shape in shapes) else (1,)
+    if not any(len(shape) > 1 and isinstance(shape[1], str) for shape in shapes):
+        return [_cell(b, 1) for b in batches_here]
+    longest = min(source.max_tokens or 512, max(256, max(workload.lengths, default=0)))
+    lengths = sorted({n for n in (16, 64, 128, 256, 512) if n <= longest} or {longest})
+    return [_cell(b, n) for b in batches_here for n in lengths if b == 1 or n <= 256]
 
 
 def synthetic(source: Source, settings: Settings) -> Workload:

@@ -99,6 +99,24 @@ def race(
     return times
 
 
+def first_look(contender: Contender, loads: Sequence[Load]) -> tuple[Cell, ...]:
+    """The contender alone on each cell: enough to pick who races. Paused at the end.
+
+    Returns:
+        Cells whose interval is the range of what was seen: one pass where passes are long, else three.
+    """
+    cells = []
+    for load in loads:
+        feeds = contender.feeds(load)
+        times = _time(contender, load, feeds, repeats=2)[1:]
+        if times[0] < _LONG_MS:
+            times += _time(contender, load, feeds, repeats=2)
+        seen = Interval(value=sorted(times)[len(times) // 2], low=min(times), high=max(times))
+        cells.append(Cell(batch=load.batch, length=load.length, ms=seen, calls=len(times)))
+    contender.worker.pause()
+    return tuple(cells)
+
+
 def _least(load: Load, rounds: int) -> int:
     """A verdict hangs on the mix, so it is never cut short; a cell only says who serves which size."""
     return min(rounds, _CELL_ROUNDS) if load.batch else rounds

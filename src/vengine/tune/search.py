@@ -180,9 +180,7 @@ def _attempt(bench: Bench, recipe: Recipe, share: float) -> Trial:
     except VengineError as error:
         trial = Trial(recipe=recipe, status="failed", reason=error.what)
     else:
-        trial = try_recipe(
-            variant, bench.prepared, bench.original, bench.budget, bench.prepared.grid(), bench.settings.seed
-        )
+        trial = try_recipe(variant, bench.prepared, bench.original, bench.budget, bench.settings.seed)
     bench.journal.write(trial)
     return trial
 
@@ -351,7 +349,7 @@ def _fallback(trials: Sequence[Trial]) -> Trial | None:
 
 
 def _loads(bench: Bench) -> tuple[Load, ...]:
-    return (WORKLOAD, *bench.prepared.grid())
+    return (WORKLOAD, *bench.prepared.cells)
 
 
 def _name(trial: Trial) -> str:

@@ -16,7 +16,7 @@ from vengine.engines.process import WorkerSession
 from vengine.errors import VengineError, WorkerError
 from vengine.tune.objectives import slower
 from vengine.tune.prepare import WORKLOAD, Prepared
-from vengine.tune.race import Contender, Load, race
+from vengine.tune.race import Contender, first_look, race
 from vengine.types import Budget, Invariance, Plan, Recipe, Task, Trial, Variant, Verdict
 from vengine.verify.arrange import Output, arrange
 from vengine.verify.compare import Judge
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from vengine.engines.base import Session
 
 HANG_S = 120.0
-_TABLE_SECONDS = 5.0  # for a first look at the cells; a slow model's passes are long, and one round of them tells
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,21 +96,17 @@ def compare(
     return found, moved
 
 
-def try_recipe(
-    variant: Variant, prepared: Prepared, original: Original, budget: Budget, loads: Sequence[Load], seed: int
-) -> Trial:
+def try_recipe(variant: Variant, prepared: Prepared, original: Original, budget: Budget, seed: int) -> Trial:
     """Run one trial to its end. The caller keeps the original's process paused."""
     started = time.monotonic()
     try:
-        trial = _run(variant, prepared, original, budget, loads, seed)
+        trial = _run(variant, prepared, original, budget, seed)
     except VengineError as error:
         trial = Trial(recipe=variant.recipe, status="failed", reason=error.what, variant=variant)
     return replace(trial, seconds=round(time.monotonic() - started, 2))
 
 
-def _run(
-    variant: Variant, prepared: Prepared, original: Original, budget: Budget, loads: Sequence[Load], seed: int
-) -> Trial:
+def _run(variant: Variant, prepared: Prepared, original: Original, budget: Budget, seed: int) -> Trial:
     with open_worker(variant, budget.memory_limit_bytes) as worker:
         found, moved = compare(worker, prepared, original, budget)
         trial = Trial(
@@ -126,12 +121,10 @@ def _run(
             return replace(trial, status="refused", reason=reason, peak_rss_bytes=worker.peak_rss_bytes)
     # A fresh process: verification met shapes that no user sends, and what engines keep of them would count as memory.
     with open_worker(variant, budget.memory_limit_bytes) as worker:
-        return _timed(trial, worker, prepared, original, loads, seed)
+        return _timed(trial, worker, prepared, original, seed)
 
 
-def _timed(
-    trial: Trial, worker: WorkerSession, prepared: Prepared, original: Original, loads: Sequence[Load], seed: int
-) -> Trial:
+def _timed(trial: Trial, worker: WorkerSession, prepared: Prepared, original: Original, seed: int) -> Trial:
     """A short race against the original on the workload, and a first look at the variant's own table."""
     assert trial.variant is not None
     one = contender("original", original.worker, prepared, None)
@@ -139,13 +132,13 @@ def _timed(
     worker.pause()
     try:
         times = race([one, other], (WORKLOAD,), rounds=(3, 3), seconds=0.0, seed=seed)
-        table = race([other], loads, rounds=(1, 3), seconds=_TABLE_SECONDS, seed=seed)
+        cells = first_look(other, prepared.cells)
     except WorkerError as error:
         if not original.worker.alive:
             raise WorkerError(f"the original's process ended: {error.what}") from error
         raise
     ratio = times.ratio(WORKLOAD.name, of=other.name, to=one.name)
-    trial = replace(trial, ratio=ratio, cells=table.cells(other.name, loads), peak_rss_bytes=worker.peak_rss_bytes)
+    trial = replace(trial, ratio=ratio, cells=cells, peak_rss_bytes=worker.peak_rss_bytes)
     if ratio.high < 1.0:
         return replace(trial, status="refused", reason=slower(ratio))
     return trial
