@@ -26,7 +26,7 @@ from vengine.types import Budget, Interval, Machine, Objective, Outcome, Plan, P
 Tell = Callable[[dict[str, Any]], None]
 
 _MOST_FINALISTS = 4
-_CLOSE = 0.8  # of the best one's speed: a slower one won't win the last race
+_CLOSE = 0.9  # of the best one's speed: an interval of three rounds is wide, and the order of these may be luck
 # Shares of the time box: first tries end here, then profiles, then the race; the plan's own race gets the rest.
 _TRIES_END, _PROFILES_END, _RACE_END = 0.5, 0.68, 0.85
 
@@ -202,14 +202,15 @@ def _leaders(good: Sequence[Trial]) -> list[Trial]:
 
 
 def _finalists(good: Sequence[Trial], objective: Objective) -> list[Trial]:
-    """The best for the objective, the best of each cell, largest cells first, and what comes close; four at most."""
-    chosen = {_name(good[0]): good[0]}
-    for i in reversed(range(len(good[0].cells))):
-        best = min(good, key=lambda t, i=i: t.cells[i].ms.value)  # type: ignore[misc]
-        chosen.setdefault(_name(best), best)
-    for trial in good:
-        if objective == "memory" or hope(objective)(trial) <= _CLOSE * hope(objective)(good[0]):
-            chosen.setdefault(_name(trial), trial)
+    """Four at most: the best for the objective, the best of the largest cell, what comes close, the best of each cell.
+
+    What comes close stands before the best of each cell: several profiles of one artefact differ there by noise only,
+    and would fill the list.
+    """
+    close = [t for t in good if objective == "memory" or hope(objective)(t) <= _CLOSE * hope(objective)(good[0])]
+    cells = reversed(range(len(good[0].cells)))
+    best = [min(good, key=lambda t, i=i: t.cells[i].ms.value) for i in cells]  # type: ignore[misc]
+    chosen = {_name(t): t for t in (good[0], *best[:1], *close, *best[1:])}
     return list(chosen.values())[:_MOST_FINALISTS]
 
 
