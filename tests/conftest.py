@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,11 @@ OTHERS = 4
 settings.register_profile("vengine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", parent=settings.get_profile("vengine"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "vengine")
+
+
+def pytest_configure() -> None:
+    """A shell that starts the tests in the background has them ignore Ctrl-C, and so would every program they start."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(trylast=True)

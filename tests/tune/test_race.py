@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -38,6 +39,16 @@ def worker(folder: Path, stack: ExitStack, name: str, **behaviour: Any) -> Worke
     stack.callback(opened.close)
     opened.pause()
     return opened
+
+
+def stopped(session: WorkerSession, seconds: float = 5.0) -> bool:
+    """Whether the process is stopped; the signal takes its time to arrive."""
+    until = time.monotonic() + seconds
+    while (state := Path(f"/proc/{session.pid}/stat").read_text().rsplit(")", 1)[1].split()[0]) != "T":
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.01)
+    return state == "T"
 
 
 def contender(name: str, session: WorkerSession, **more: Any) -> Contender:
@@ -137,7 +148,7 @@ def test_a_first_look_counts_three_passes_or_one_long_one(
     [cell] = first_look(only, (CELL,))
     assert (cell.batch, cell.length, cell.calls) == (8, 4, passes)
     assert delay_ms <= cell.ms.low <= cell.ms.value <= cell.ms.high
-    assert Path(f"/proc/{only.worker.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T", "paused at the end"
+    assert stopped(only.worker), "paused at the end"
 
 
 def test_bursts_are_handed_over_together(tmp_path: Path, stack: ExitStack) -> None:

@@ -8,7 +8,6 @@ lands on descriptor 2. Timing happens here, beside the engine, so pipes cost the
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import gc
 import os
@@ -24,9 +23,9 @@ from vengine.digests import from_json, to_json
 from vengine.engines import wire
 from vengine.engines.base import Feeds, Opening, Outputs, Session, get_engine
 from vengine.errors import VengineError
+from vengine.lifetime import die_with
 from vengine.types import Plan
 
-_PR_SET_PDEATHSIG = 1
 _TICK_SECONDS = 1.0
 
 Answer = tuple[dict[str, Any], Sequence[Outputs]]
@@ -34,7 +33,7 @@ Answer = tuple[dict[str, Any], Sequence[Outputs]]
 
 def main(parent: int) -> None:
     """Serve frames until the parent closes the pipe."""
-    _die_with(parent)
+    die_with(parent)
     # Ctrl-C is the parent's to handle: it ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     faulthandler.enable(file=sys.stderr, all_threads=False)
@@ -146,14 +145,6 @@ def open_all(openings: dict[str, Opening], plan: dict[str, Any] | None) -> Sessi
 
     chosen = from_json(Plan, plan) if plan is not None else Plan(entries=(PlanEntry(variant=only, tokens_min=1),))
     return PlannedSession(chosen, sessions, profiles)
-
-
-def _die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent dies, even while it hangs or is stopped."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before the line above
-        os._exit(1)
 
 
 def _volunteer_for_the_oom_killer() -> None:

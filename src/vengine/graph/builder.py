@@ -1,4 +1,4 @@
-"""Build one artefact in a process of its own: `python -m vengine.graph.builder JOB.json`.
+"""Build one artefact in a process of its own: `python -m vengine.graph.builder JOB.json PARENT_PID`.
 
 A quantiser may crash, hang or eat the memory; then a trial fails, and the search goes on. The job names the
 exported model, the kind of artefact, the calibration feeds (.npz files) and the target directory; the passes'
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from vengine.digests import from_json, to_json
 from vengine.errors import VengineError
 from vengine.graph.quantize import quantize_dynamic, quantize_ir, quantize_static
+from vengine.lifetime import die_with
 from vengine.types import PassResult
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def read_feeds(path: Path) -> list[dict[str, np.ndarray]]:
 
 def main() -> int:
     """Read the job, build, write the passes' results; a fault goes to stderr in one line."""
+    die_with(int(sys.argv[2]))  # a run that resumes builds in the same folder
     job = from_json(Job, json.loads(Path(sys.argv[1]).read_text()))
     try:
         passes = build(job)

@@ -80,7 +80,7 @@ def _supervise(job: Path, log: Path, threads: int) -> None:
         "PYTHONPATH": os.pathsep.join(os.path.abspath(p) for p in sys.path),
         "OMP_NUM_THREADS": str(threads),
     }
-    command = [sys.executable, "-P", "-m", "vengine.graph.builder", str(job)]
+    command = [sys.executable, "-P", "-m", "vengine.graph.builder", str(job), str(os.getpid())]
     with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, env=env) as process:
         try:
             code = process.wait(timeout=BUILD_TIMEOUT_S)
