@@ -1,9 +1,13 @@
-"""Rows of a benchmark: printed as a table, then as one JSON line, and written to benchmarks/results/NAME.json."""
+"""Rows of a benchmark: printed as a table, then as one JSON line, and written to benchmarks/results/NAME.json.
+
+python benchmarks/_results.py NAME        # the committed rows as the table of a page
+"""
 
 from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -49,6 +53,13 @@ def publish(name: str, rows: list[Row]) -> None:
     print(json.dumps(document, ensure_ascii=False))
 
 
+def markdown(name: str) -> str:
+    """The committed rows as the table that the README shows; tests/house compares them."""
+    rows = [Row(**row) for row in json.loads((RESULTS / f"{name}.json").read_text())["rows"]]
+    lines = [f"| {row.what} | {row.target} | {_figure(row)} | {'yes' if row.met else '**no**'} |" for row in rows]
+    return "\n".join(("| what | to reach | measured (95 % interval) | met |", "|---|---|---|---|", *lines))
+
+
 def _figure(row: Row) -> str:
     if not isinstance(row.measured, float):
         return str(row.measured)
@@ -58,3 +69,7 @@ def _figure(row: Row) -> str:
 
 def _git(*words: str) -> str:
     return subprocess.run(("git", *words), capture_output=True, text=True, check=False).stdout.strip()
+
+
+if __name__ == "__main__":
+    print(markdown(sys.argv[1]))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -156,3 +158,17 @@ def test_both_readmes_show_the_same_commands() -> None:
         return [b.code for b in blocks("sh", "python") if b.page == page]
 
     assert commands("README.md") == commands("README.zh-CN.md")
+
+
+ROW = re.compile(r"^\|.*\|$", re.M)
+
+
+@pytest.mark.parametrize("page", ["README.md", "README.zh-CN.md"])
+def test_measured_figures_are_those_that_a_benchmark_wrote(page: str) -> None:
+    """`python benchmarks/_results.py optimize` prints the table; what is measured may be told in another language."""
+    command = [sys.executable, str(ROOT / "benchmarks" / "_results.py"), "optimize"]
+    table = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    section = re.split(r"^## (?:Measured|实测)$", (ROOT / page).read_text(), flags=re.M)[1].split("\n## ")[0]
+    shown = [row.split("|")[3].strip() for row in ROW.findall(section)[2:]]
+    wanted = [row.split("|")[3].strip() for row in table.splitlines()[2:]]
+    assert shown == wanted
