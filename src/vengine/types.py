@@ -22,7 +22,7 @@ Exactness = Literal["bitwise", "reassociates", "lossy"]
 Objective = Literal["latency", "throughput", "memory"]
 Level = Literal["safe", "balanced", "aggressive"]
 Outcome = Literal["pass", "fail", "undecided"]
-TrialStatus = Literal["ok", "refused", "failed"]
+TrialStatus = Literal["ok", "refused", "failed", "skipped"]  # skipped: there was no time to try it
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -126,6 +126,15 @@ def test_two_variants_ship_only_where_they_are_no_slower_together(
     assert {v["precision"] for v in report["variants"]} == shipped
 
 
+def test_what_there_was_no_time_for_is_skipped_and_not_called_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = run(tmp_path, monkeypatch, {"good": FAST}, seconds=0.001)
+    assert [t["status"] for t in report["trials"]] == ["skipped"]
+    assert "--time" in report["refused"][0]["reason"]
+    assert kept_the_original(tmp_path, report)
+
+
 def test_equal_speed_is_not_faster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report = run(tmp_path, monkeypatch, {"same": {}})
     # An interval that excludes 1 by luck may be there once in many runs, but never by more than noise.

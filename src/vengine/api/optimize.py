@@ -206,15 +206,20 @@ def _workplace(request: Request) -> Iterator[Path]:
     ]
     folder = request.cache / "work" / digest_json(question)[7:23]
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
+    with (folder / "lock").open("a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            lock.seek(0)
             raise UsageError(
-                "another run is at work on the same question",
+                f"another run is at work on the same question (process {lock.read().strip() or 'unknown'})",
                 where=str(folder),
-                next_step="wait for it, or stop it and run the same command to go on from where it was",
+                next_step="wait for it, stop it and run the same command to go on from where it was, or name another "
+                "folder for unfinished work with VENGINE_CACHE",
             ) from None
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
         if not request.resume:
             for item in folder.iterdir():
                 if item.name != "lock":

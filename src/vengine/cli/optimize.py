@@ -50,7 +50,8 @@ def _choice(kind: Any) -> click.Choice[str]:
     "time_seconds",
     type=params.Duration(),
     default=params.default(Settings, "time_seconds"),
-    help=f"For trials and race together: 90s, 4m, 1h.  [default: {params.default(Settings, 'time_seconds') / 60:g}m]",
+    help="For trials and race together: 90s, 4m, 1h. Export comes on top; what a verdict needs is done even if it "
+    f"takes longer.  [default: {params.default(Settings, 'time_seconds') / 60:g}m]",
 )
 @click.option(
     "--level",

@@ -10,7 +10,7 @@ from vengine.report.wording import clean, interval, number
 from vengine.types import Interval
 
 Role = Literal["original", "tried", "shipped", "bundle"]
-Status = Literal["ok", "refused", "failed"]
+Status = Literal["ok", "refused", "failed", "skipped"]
 Report = dict[str, Any]
 
 
@@ -111,7 +111,7 @@ def _original(report: Report) -> Contender:
 
 def _trial(data: dict[str, Any]) -> Contender:
     verdict = part(data, "verdict")
-    status: Status = data["status"] if data.get("status") in ("ok", "refused") else "failed"
+    status: Status = data["status"] if data.get("status") in ("ok", "refused", "skipped") else "failed"
     return Contender(
         label=recipe_label(part(data, "recipe")),
         role="tried",

@@ -42,7 +42,7 @@ def markdown(report: Report) -> str:
         *_section("What was tried", _tried(report)),
         *_section("What is in the bundle", _contents(report)),
         *_section("Faster at each shape (batch × length)", _shapes(report)),
-        *_section("What was refused, and why", _refused(report)),
+        *_section("What was refused or skipped, and why", _refused(report)),
         *_section("Side by side", _side_by_side(report)),
         *_section("Reproduce", _commands(report)),
     ]
@@ -77,7 +77,11 @@ def _tried(report: Report) -> str:
 
 
 def _row(row: Contender) -> Sequence[str]:
-    mark = "★" if row.role in ("bundle", "shipped") else {"ok": "", "refused": "✗", "failed": "!"}[row.status]
+    mark = (
+        "★"
+        if row.role in ("bundle", "shipped")
+        else {"ok": "", "refused": "✗", "failed": "!", "skipped": "–"}[row.status]
+    )
     first = row.role == "original"
     return (
         mark,

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 Event = dict[str, Any]
-MARKS = {"ok": "✓", "refused": "✗", "failed": "!"}
-COLOURS = {"ok": "green", "refused": "yellow", "failed": "red"}
+MARKS = {"ok": "✓", "refused": "✗", "failed": "!", "skipped": "–"}
+COLOURS = {"ok": "green", "refused": "yellow", "failed": "red", "skipped": "dim"}
 _SHOWN = 12  # ended trials on screen; older ones scroll away
 
 

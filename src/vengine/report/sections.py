@@ -210,7 +210,7 @@ def _tokens(lengths: dict[str, Any]) -> str:
 
 
 def _refused(report: Report) -> Section:
-    title, found = "What was refused, and why", rows(report, "refused")
+    title, found = "What was refused or skipped, and why", rows(report, "refused")
     if not found:
         body = heading(title) + '<p class="empty">Nothing: every contender was sound.</p>'
         return Section(anchor="refused", title=title, short="Refused", content=body)

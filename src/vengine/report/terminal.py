@@ -66,11 +66,11 @@ def side_by_side(report: Report, console: Console | None = None) -> None:
         console.print(Text("No sample was run side by side.", style="dim"))
     for sample in samples:
         console.print(Text(f"“{clean(sample.get('text', ''), 200)}”", style="bold"))
-        console.print(_pair(sample))
+        console.print(_pair(sample, compared=optimized(report)))
         console.print()
 
 
-def _pair(sample: dict[str, Any]) -> RenderableType:
+def _pair(sample: dict[str, Any], *, compared: bool) -> RenderableType:
     from rich.text import Text
 
     table = _table("", "first values", "time", right=("time",))
@@ -83,7 +83,7 @@ def _pair(sample: dict[str, Any]) -> RenderableType:
     before, after = number(sample.get("original_ms")), number(sample.get("optimized_ms"))
     cosine = number(sample.get("cosine"))
     if cosine is not None:
-        ratio = before / after if before and after else None
+        ratio = before / after if before and after and compared else None
         table.add_row(Text("agreement"), Text(f"cosine {score(cosine)}", style="bold green"), Text(saved(ratio)))
     return table
 
@@ -166,7 +166,7 @@ def _reasons(report: Report) -> RenderableType | None:
     refused = rows(report, "refused")
     if not refused:
         return None
-    table = _table("refused", "because", title="What was refused, and why")
+    table = _table("refused", "because", title="What was refused or skipped, and why")
     for row in refused:
         table.add_row(Text(clean(row.get("recipe", "?"), 60), style=COLOURS["refused"]), Text(clean(row.get("reason"))))
     return table

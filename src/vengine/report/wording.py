@@ -80,7 +80,9 @@ def saved(ratio: float | None) -> str:
     if ratio is None or ratio <= 0:
         return MISSING
     less = 1 - 1 / ratio
-    return f"{percent(abs(less))} {'less' if less >= 0 else 'more'} time"
+    # Rounded to "100 %" it would read as no time at all.
+    amount = f"{less * 100:.4g}{_NBSP}%" if less > 0.99 else percent(abs(less))
+    return f"{amount} {'less' if less >= 0 else 'more'} time"
 
 
 def milliseconds(value: float | None) -> str:

@@ -80,6 +80,7 @@ def search(bench: Bench, recipes: Sequence[Recipe], refused: Sequence[Trial]) ->
     trials = [*refused, *_attempts(bench, recipes, _TRIES_END)]
     if not (good := _sound(bench, trials)):
         return _nothing(trials)
+    bench.tell({"event": "phase", "name": "drive the best ones otherwise"})
     others = [r for best in _leaders(good) for r in _other_profiles(bench, best)]
     trials += _attempts(bench, others, _PROFILES_END, optional=True)
     while True:
@@ -174,7 +175,9 @@ def _attempt(bench: Bench, recipe: Recipe, share: float) -> Trial:
     if (known := bench.journal.get(recipe)) is not None:
         return known
     if bench.left(share) <= 0:
-        return Trial(recipe=recipe, status="refused", reason="not tried: the time was up (give more with --time)")
+        return Trial(
+            recipe=recipe, status="skipped", reason="the time was up before it could be tried (give more with --time)"
+        )
     try:
         variant = bench.workshop.build(recipe)
     except VengineError as error:
@@ -326,7 +329,7 @@ def _nothing(trials: Sequence[Trial]) -> Found:
     open_ones = [t for t in trials if any(v and v.outcome == "undecided" for v in (t.verdict, t.invariance))]
     if open_ones:
         outcome: Outcome = "undecided"
-        why = open_ones[0].reason
+        why = open_ones[0].reason.removeprefix("undecided: ")  # the outcome says so already
     else:
         outcome, why = "fail", "no variant was both within the budget and faster than the original"
     return Found(outcome=outcome, why=why, trials=tuple(trials), fallback=_fallback(trials))

@@ -110,7 +110,7 @@ def _digest(path: Path) -> str:
 def _check_samples(samples: Sequence[Sample], path: Path) -> None:
     if len(samples) < 2:
         what = "the data file is empty" if not samples else "the data file holds a single sample"
-        raise DataError(what, where=str(path), next_step="give at least two; a verdict needs some hundred")
+        raise DataError(what, where=str(path), next_step="give at least two samples; a verdict needs some hundred")
     labels = [s.label for s in samples if s.label is not None]
     if labels and len(set(labels)) == 1:
         raise DataError(
