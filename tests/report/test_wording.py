@@ -31,6 +31,8 @@ from vengine.types import Interval
         (wording.percent, 1.0, "100 %"),
         (wording.saved, 4.0, "75 % less time"),
         (wording.saved, 0.8, "25 % more time"),
+        (wording.saved, 224.0, "99.55 % less time"),
+        (wording.saved, 100_000.0, "99.99 % less time"),
         (wording.saved, 0, "–"),
         (wording.milliseconds, 0.744, "0.74 ms"),
         (wording.milliseconds, 63.4, "63 ms"),

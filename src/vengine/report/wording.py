@@ -81,7 +81,7 @@ def saved(ratio: float | None) -> str:
         return MISSING
     less = 1 - 1 / ratio
     # Rounded to "100 %" it would read as no time at all.
-    amount = f"{less * 100:.4g}{_NBSP}%" if less > 0.99 else percent(abs(less))
+    amount = f"{min(less * 100, 99.99):.4g}{_NBSP}%" if less > 0.99 else percent(abs(less))
     return f"{amount} {'less' if less >= 0 else 'more'} time"
 
 
