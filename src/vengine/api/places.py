@@ -9,6 +9,7 @@ from pathlib import Path
 from vengine.bundle.pack import default_pack_path
 from vengine.bundle.place import replaceable
 from vengine.errors import LimitError, UsageError
+from vengine.report.trace import START
 
 _PAGE = b"<!doctype html"
 
@@ -53,12 +54,34 @@ def _page(path: Path, bundle: Path) -> Path:
     return path
 
 
+def trace_place(path: str | Path) -> Path:
+    """Resolve and check where a trace is written; nothing is written.
+
+    Raises:
+        UsageError: the folder is missing or can't be written to, or the trace would replace something else.
+    """
+    path = Path(path).resolve()
+    _require_writable(path.parent, "--trace")
+    if path.exists() and not _begins(path, START.encode()):
+        raise UsageError(
+            "something that is no trace lies where it should go; it was not touched",
+            where=str(path),
+            next_step="choose another name with --trace, or move it away",
+        )
+    return path
+
+
 def _is_page(path: Path) -> bool:
+    return _begins(path, _PAGE)
+
+
+def _begins(path: Path, wanted: bytes) -> bool:
+    """Whether it is a file that is empty, or begins so."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
-        start = file.read(len(_PAGE))
-    return not start or start.lower() == _PAGE
+        start = file.read(len(wanted))
+    return not start or start.lower() == wanted.lower()
 
 
 def _require_writable(folder: Path, option: str) -> None:
