@@ -112,6 +112,18 @@ def test_how_it_ran_is_told(facts: dict[str, Any], words: str) -> None:
     assert words in "\n".join(line.rstrip() for line in seen(result(PRODUCT, **facts)).splitlines())
 
 
+def test_names_that_begin_alike_are_told_apart() -> None:
+    names = [f"model.encoder.layer.{i}.output.dense" for i in range(3)]
+    text = seen(result(*(replace(PRODUCT, name=name, ms=0.5) for name in names)))
+    assert [f"…{i}.output.dense" in text for i in range(3)] == [True] * 3
+
+
+@pytest.mark.parametrize(("high", "busy"), [(1.95, False), (2.6, True)])
+def test_a_busy_machine_is_named(high: float, busy: bool) -> None:
+    text = seen(result(PRODUCT, plain_ms={"value": 1.9, "low": 1.85, "high": high}))
+    assert ("something else uses this machine" in text) is busy
+
+
 def test_a_call_whose_sizes_are_unknown_has_no_rate() -> None:
     text = seen(result(replace(PRODUCT, flops=None, output=None)))
     assert "GOP/s" in text

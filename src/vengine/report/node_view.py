@@ -19,6 +19,7 @@ SHARES = {"products": "matrix products", "moves": "memory moves", "rest": "every
 _COLOURS = {"products": "green", "moves": "yellow", "rest": "cyan", "gap": "dim"}
 _BAR = 36  # columns of a bar of 100 %
 _TOP = 10
+_STEADY = 1.3  # an interval wider than this says that the machine was busy
 _KINDS = 8
 _OTHER_COLUMNS = 82  # what the table of nodes takes beside the names
 _NARROW = ("output", "bound by")  # left out of a terminal of less than 96 columns
@@ -32,6 +33,8 @@ def print_profile(result: Profile, console: Console) -> None:
     for block in (_facts(result), _shares(result), _kinds(result), _nodes(result, console.width)):
         console.print(block)
         console.print()
+    if busy := _busy(result):
+        console.print(f"note: {busy}", markup=False, soft_wrap=True)
     console.print(Text(_legend(result), style="dim"))
     if result["trace"]:
         console.print(f"trace: {clean(result['trace'])}  (open it at ui.perfetto.dev)", markup=False, soft_wrap=True)
@@ -63,6 +66,14 @@ def _told(result: Profile) -> list[tuple[str, str]]:
         ("at best", _ceilings(result["ceilings"])),
         ("cpu", str(result["machine"]["cpu"])),
     ]
+
+
+def _busy(result: Profile) -> str:
+    """A sentence where the calls differ so much that a second run will tell other figures."""
+    found = interval(result["plain_ms"])
+    if found is None or found.high <= _STEADY * found.low:
+        return ""
+    return f"calls took {milliseconds(found.low)} to {milliseconds(found.high)}: something else uses this machine"
 
 
 def _times(told: Any) -> str:
@@ -139,17 +150,18 @@ def _nodes(result: Profile, width: int) -> RenderableType:
     title = f"The {len(nodes)} nodes that take the most" if len(nodes) > 1 else "The node"
     table = _table(*shown, title=title, right=right)
     room = max(14, width - _OTHER_COLUMNS + (20 if narrow else 0))
+    shared = _shared([clean(node["name"]) for node in nodes])
     for node in nodes:
-        cells = _cells(node, room)
+        cells = _cells(node, room, shared)
         table.add_row(*(Text(cells[name]) for name in shown))
     return table
 
 
-def _cells(node: Profile, room: int) -> dict[str, str]:
+def _cells(node: Profile, room: int, shared: int) -> dict[str, str]:
     runs = f" ×{node['runs']:g}" if node["runs"] != 1 else ""
     name = clean(node["name"]).removesuffix(f": {_operator(node['kind'])}")
     return {
-        "node": _tail(name, room - len(runs)) + runs,
+        "node": _tail(name, room - len(runs), shared) + runs,
         "operator": _operator(f"{node['kind']} {node['precision']}", 19),
         "output": "x".join(map(str, node["output"])) if node["output"] else MISSING,
         "time": milliseconds(node["ms"]),
@@ -165,9 +177,19 @@ def _operator(kind: str, limit: int | None = None) -> str:
     return clean(clean(kind).removeprefix("aten::").lstrip("_"), limit)
 
 
-def _tail(text: str, limit: int) -> str:
-    """The end of a name: that is where names of one model differ."""
-    return text if len(text) <= limit else "…" + text[len(text) - limit + 1 :]
+def _shared(names: Sequence[str]) -> int:
+    """How many characters at their start all the names share, up to the end of a part: "model.encoder.layer."."""
+    first, last = min(names, default=""), max(names, default="")  # what these two share, all do
+    same = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), 0)
+    start = first[:same]
+    return max(start.rfind("."), start.rfind("/")) + 1
+
+
+def _tail(text: str, limit: int, shared: int = 0) -> str:
+    """A name that is too long: without what it shares with its neighbours, and no more than its end."""
+    if len(text) <= limit:
+        return text
+    return "…" + text[max(shared, len(text) - limit + 1) :]
 
 
 def _rate(value: Any) -> str:
