@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from vengine.report.wording import MISSING, clean, digits, interval, milliseconds, number, percent
+from vengine.report.wording import MISSING, cells_wide, clean, digits, interval, milliseconds, number, percent
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -21,7 +21,7 @@ _BAR = 36  # columns of a bar of 100 %
 _TOP = 10
 _STEADY = 1.3  # an interval wider than this says that the machine was busy
 _KINDS = 8
-_OTHER_COLUMNS = 82  # what the table of nodes takes beside the names
+_LEAST_NAME = 14  # columns of a node's name, however narrow the terminal
 _NARROW = ("output", "bound by")  # left out of a terminal of less than 96 columns
 Profile = Mapping[str, Any]
 
@@ -149,19 +149,20 @@ def _nodes(result: Profile, width: int) -> RenderableType:
     nodes: Sequence[Profile] = result["nodes"][:_TOP]
     title = f"The {len(nodes)} nodes that take the most" if len(nodes) > 1 else "The node"
     table = _table(*shown, title=title, right=right)
-    room = max(14, width - _OTHER_COLUMNS + (20 if narrow else 0))
-    shared = _shared([clean(node["name"]) for node in nodes])
-    for node in nodes:
-        cells = _cells(node, room, shared)
+    rows = [_cells(node) for node in nodes]
+    taken = sum(max(cells_wide(row[name]) for row in ({name: name}, *rows)) + 2 for name in shown if name != "node")
+    room = max(_LEAST_NAME, width - taken - 4)
+    shared = _shared([row["node"] for row in rows])
+    for row, node in zip(rows, nodes, strict=True):
+        runs = f" ×{node['runs']:g}" if node["runs"] != 1 else ""
+        cells = row | {"node": _tail(row["node"], room - len(runs), shared) + runs}
         table.add_row(*(Text(cells[name]) for name in shown))
     return table
 
 
-def _cells(node: Profile, room: int, shared: int) -> dict[str, str]:
-    runs = f" ×{node['runs']:g}" if node["runs"] != 1 else ""
-    name = clean(node["name"]).removesuffix(f": {_operator(node['kind'])}")
+def _cells(node: Profile) -> dict[str, str]:
     return {
-        "node": _tail(name, room - len(runs), shared) + runs,
+        "node": clean(node["name"]).removesuffix(f": {_operator(node['kind'])}"),
         "operator": _operator(f"{node['kind']} {node['precision']}", 19),
         "output": "x".join(map(str, node["output"])) if node["output"] else MISSING,
         "time": milliseconds(node["ms"]),
