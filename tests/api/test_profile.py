@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -144,6 +145,28 @@ def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path: Path) -> None:
     (tmp_path / "shut").mkdir(mode=0o500)
     with pytest.raises(UsageError, match="can't be written to"):
         profile(two(tmp_path).root, (1, 8), trace=tmp_path / "shut" / "t.json")
+
+
+@pytest.mark.parametrize(("place", "match"), [("nowhere/p.html", "doesn't exist"), ("mine.txt", "no HTML page")])
+def test_a_page_that_cannot_be_written_is_refused_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, match: str
+) -> None:
+    (tmp_path / "mine.txt").write_text("precious")
+    monkeypatch.setattr(WorkerSession, "_start", lambda *_: pytest.fail("it was opened"))
+    with pytest.raises(UsageError, match=match):
+        profile(two(tmp_path).root, (1, 8), page=tmp_path / place)
+    assert (tmp_path / "mine.txt").read_text() == "precious"
+
+
+def test_the_page_is_written_whole(tmp_path: Path) -> None:
+    for _ in range(2):  # a page may be replaced
+        found = profile(two(tmp_path / "m").root, (1, 8), page=tmp_path / "p.html")
+        shutil.rmtree(tmp_path / "m")
+    assert found["page"] == str(tmp_path / "p.html")
+    text = (tmp_path / "p.html").read_text()
+    assert text.lower().startswith("<!doctype html")
+    assert text.rstrip().endswith("</html>")
+    assert "toy.vengine" in text
 
 
 def test_a_source_has_no_variants(tmp_path: Path) -> None:

@@ -207,6 +207,8 @@ PROFILES = [
     ("BUNDLE --trace nowhere/t.json", "the folder doesn't exist"),
     ("BUNDLE --trace mine", "no trace lies where it should go"),
     ("BUNDLE --trace ok.txt", "no trace lies where it should go"),
+    ("BUNDLE --html nowhere/p.html", "the folder doesn't exist"),
+    ("BUNDLE --html good.onnx", "no HTML page lies where"),
 ]
 
 

@@ -57,6 +57,7 @@ def result(*nodes: Node, **more: Any) -> dict[str, Any]:
         "timeline": False,
         "ceilings": to_json(CEILINGS),
         "trace": None,
+        "page": None,
         "machine": {"cpu": "Some CPU"},
         **more,
     }
@@ -112,10 +113,19 @@ def test_how_it_ran_is_told(facts: dict[str, Any], words: str) -> None:
     assert words in "\n".join(line.rstrip() for line in seen(result(PRODUCT, **facts)).splitlines())
 
 
-def test_names_that_begin_alike_are_told_apart() -> None:
-    names = [f"model.encoder.layer.{i}.output.dense" for i in range(3)]
-    text = seen(result(*(replace(PRODUCT, name=name, ms=0.5) for name in names)))
-    assert [f"…{i}.output.dense" in text for i in range(3)] == [True] * 3
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("model.encoder.layer.{}.output.dense", "…{}.output.dense"),
+        ("model.encoder.layer.{}.intermediate.intermediate_of_some_length_and_more_act_fn", "_act_fn"),
+    ],
+)
+def test_layers_are_told_apart(name: str, shown: str) -> None:
+    text = seen(result(*(replace(PRODUCT, name=name.format(i), ms=0.5) for i in range(3))), 100)
+    rows = [line.split()[0] for line in text.splitlines() if "FullyConnected int8" in line and "8x128" in line]
+    assert len(set(rows)) == 3
+    assert [f"…{i}" in row for i, row in enumerate(rows)] == [True] * 3
+    assert all(shown.format(i) in row for i, row in enumerate(rows))
 
 
 @pytest.mark.parametrize(("high", "busy"), [(1.95, False), (2.6, True)])

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vengine.api.calls import call, token_ids, vocabulary_of
 from vengine.api.node_table import middle, table
-from vengine.api.places import trace_place
+from vengine.api.places import page_place, trace_place, write_whole
 from vengine.bundle.place import is_pack
 from vengine.cache import default_cache
 from vengine.digests import to_json
 from vengine.engines.base import Opening, size_of
 from vengine.engines.process import WorkerSession
-from vengine.errors import LimitError, UsageError
+from vengine.errors import UsageError
 from vengine.hardware import machine as this_machine
 from vengine.hardware import threads_for
 from vengine.types import Interval, Machine, TensorSpec
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from vengine.bundle.format import BundledVariant
     from vengine.bundle.read import Bundle
     from vengine.engines.base import Feeds
+    from vengine.engines.recording import Recording
 
 DEFAULT_SHAPE = (8, 128)
 _PLAIN_MS, _WATCHED_MS = 1500.0, 1000.0  # about so long is run without watching, and with
@@ -54,6 +56,7 @@ def profile(
     variant: str | None = None,
     threads: int | None = None,
     trace: str | Path | None = None,
+    page: str | Path | None = None,
     cache: Path | None = None,
 ) -> dict[str, Any]:
     """Profile one kind of call.
@@ -64,6 +67,7 @@ def profile(
         variant: of a bundle, instead of the one that its plan picks: start of its digest, or "ENGINE PRECISION".
         threads: None takes the variant's measured ones, or this machine's.
         trace: a file for the median call in the Trace Event format.
+        page: a file for all of it as one HTML page.
         cache: where sources are fetched to; None takes the usual place.
 
     Returns:
@@ -72,10 +76,10 @@ def profile(
         `node_table.table`, and the measured `ceilings`. Times in milliseconds, rates in operations or bytes a second.
 
     Raises:
-        UsageError: the shape or the trace's place can't be.
+        UsageError: the shape can't be, or a file's place.
         VengineError: the target can't be opened.
     """
-    place = None if trace is None else trace_place(trace)
+    places = (None if trace is None else trace_place(trace), None if page is None else page_place(page))
     machine = this_machine()
     subject = _subject(target, shape, variant, threads, machine, cache or default_cache())
     chosen = subject.opening
@@ -85,18 +89,31 @@ def profile(
         recordings = worker.record([subject.feeds], repeats=_count(_WATCHED_MS, plain.value, _WATCHED_CALLS))
         ceilings = worker.ceilings(cores)
         precision_run = worker.precision_run
-    if place is not None:
-        kept = middle(recordings)
-        _write_trace(place, kept[len(kept) // 2], f"{subject.name} {chosen.engine} {chosen.precision}")
-    return {
+    result = {
         **_what(subject, precision_run),
         "plain_ms": to_json(plain),
         **table(recordings, ceilings),
         "timeline": all(r.timeline for r in recordings),
         "ceilings": to_json(ceilings),
-        "trace": None if place is None else str(place),
+        "trace": None if places[0] is None else str(places[0]),
+        "page": None if places[1] is None else str(places[1]),
         "machine": to_json(machine),
     }
+    _write(result, recordings, *places)
+    return result
+
+
+def _write(result: dict[str, Any], recordings: Sequence[Recording], trace: Path | None, page: Path | None) -> None:
+    if trace is not None:
+        from vengine.report.trace import trace as written
+
+        kept = middle(recordings)
+        name = f"{result['name']} {result['engine']} {result['precision']}"
+        write_whole(trace, written(kept[len(kept) // 2], name), "the trace", "--trace")
+    if page is not None:
+        from vengine.report.node_page import profile_page
+
+        write_whole(page, profile_page(result, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"), "the page", "--html")
 
 
 def _what(subject: _Subject, precision_run: str) -> dict[str, Any]:
@@ -218,20 +235,3 @@ def _feeds(
             next_step=f"give a shorter shape: --shape {batch}x{longest}",
         )
     return call(inputs, batch, length, length, token_ids([vocabulary_of(tokenizer)]))
-
-
-def _write_trace(path: Path, recording: Any, name: str) -> None:
-    from vengine.report.trace import trace
-
-    part = path.with_name(f".{path.name}.part")
-    try:
-        part.write_text(trace(recording, name), encoding="utf-8")
-        part.replace(path)
-    except OSError as error:
-        raise LimitError(
-            f"the trace can't be written ({error.strerror})",
-            where=str(path),
-            next_step="free some space, or choose another place with --trace",
-        ) from error
-    finally:
-        part.unlink(missing_ok=True)

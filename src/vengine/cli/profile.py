@@ -24,6 +24,7 @@ from vengine.cli import output, params
 @click.option(
     "--trace", type=click.Path(path_type=Path), help="Write the median call for ui.perfetto.dev or chrome://tracing."
 )
+@click.option("--html", "page", type=click.Path(path_type=Path), help="Write all of it as one HTML page.")
 @params.threads
 @params.as_json
 def command(
@@ -31,6 +32,7 @@ def command(
     shape: tuple[int, int],
     variant: str | None,
     trace: Path | None,
+    page: Path | None,
     threads: int | None,
     as_json: bool,
 ) -> int:
@@ -41,7 +43,7 @@ def command(
     from vengine.api.profile import profile
     from vengine.report.node_view import print_profile
 
-    result = profile(target, shape, variant=variant, threads=threads, trace=trace)
+    result = profile(target, shape, variant=variant, threads=threads, trace=trace, page=page)
     print_profile(result, output.console(as_json))
     if as_json:
         output.json_line(result)

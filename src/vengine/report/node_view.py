@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from vengine.types import Interval
 
-__all__ = ["print_profile"]
+__all__ = ["SHARES", "print_profile", "told"]
 
 SHARES = {"products": "matrix products", "moves": "memory moves", "rest": "everything else", "gap": "between nodes"}
 _COLOURS = {"products": "green", "moves": "yellow", "rest": "cyan", "gap": "dim"}
@@ -47,13 +47,14 @@ def _facts(result: Profile) -> RenderableType:
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for name, value in _told(result):
+    for name, value in told(result):
         if value:
             table.add_row(Text(name, style="dim"), Text(clean(value)))
     return table
 
 
-def _told(result: Profile) -> list[tuple[str, str]]:
+def told(result: Profile) -> list[tuple[str, str]]:
+    """What ran and how, as pairs of a name and plain text."""
     variant = f"{result['engine']} {result['precision']}"
     ran = result["precision_run"]
     count = sum(share["nodes"] for share in result["shares"])
@@ -187,10 +188,13 @@ def _shared(names: Sequence[str]) -> int:
 
 
 def _tail(text: str, limit: int, shared: int = 0) -> str:
-    """A name that is too long: without what it shares with its neighbours, and no more than its end."""
+    """A name that is too long: without what it shares with its neighbours, else a part of its start, and its end."""
     if len(text) <= limit:
         return text
-    return "…" + text[max(shared, len(text) - limit + 1) :]
+    if len(text) - shared < limit:
+        return "…" + text[max(shared, len(text) - limit + 1) :]
+    head = text[shared:].split(".")[0][: limit // 4] if shared else ""
+    return f"…{head}…{text[len(text) - limit + 2 + len(head) :]}" if head else "…" + text[len(text) - limit + 1 :]
 
 
 def _rate(value: Any) -> str:
