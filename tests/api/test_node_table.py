@@ -57,6 +57,7 @@ def test_the_middle_half_counts() -> None:
     assert [r.wall_ms for r in middle(calls)] == [4, 5, 6, 7]
     assert table(calls, None)["wall_ms"] == 5.5
     assert [r.wall_ms for r in middle(calls[:1])] == [100]
+    assert len(middle([call(ADD)] * 8)) == 8  # means of all of them
 
 
 def test_a_node_that_runs_in_each_chunk_is_one_row() -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.engines.making import ONE, WIDTH, fake, layer, layer_feeds, quantized_layer, text_feeds
 
+from vengine.engines import openvino_trace
 from vengine.engines.base import get_engine
 from vengine.engines.onnxruntime_trace import read_trace
 from vengine.engines.planned import PlannedSession
@@ -60,6 +63,7 @@ ENGINES = [
     ("onnxruntime", "plain", "fp32", "MatMul", "fp32"),
     ("onnxruntime", "plain", "reference", "MatMul", "fp32"),
     ("onnxruntime", "int8", "int8-static", "QLinearMatMul", "int8"),
+    ("onnxruntime", "dynamic", "int8-dynamic", "DynamicQuantizeMatMul", "int8"),
     ("openvino", "plain", "fp32", "FullyConnected", "fp32"),
     ("openvino", "int8", "int8-static", "FullyConnected", "int8"),
 ]
@@ -73,6 +77,8 @@ def test_the_product_of_a_layer_is_found_with_its_sizes(
     path = layer(tmp_path / "plain.onnx")
     if file == "int8":
         path = quantized_layer(tmp_path / "int8.onnx", path)
+    if file == "dynamic":
+        path = _dynamic(path, tmp_path / "dynamic.onnx")
     recordings = record(engine, path, precision)
     assert len(recordings) == 3
     for told in recordings:
@@ -83,6 +89,31 @@ def test_the_product_of_a_layer_is_found_with_its_sizes(
         assert product.moved_bytes is not None
         assert product.moved_bytes == FP32_BYTES if ran == "fp32" else product.moved_bytes < FP32_BYTES
         assert all(n.flops is None for n in told.nodes if n is not product)
+
+
+def _dynamic(plain: Path, path: Path) -> Path:
+    from onnxruntime.quantization import quantize_dynamic
+
+    quantize_dynamic(str(plain), str(path))
+    return path
+
+
+def test_openvino_means_become_the_mean_of_the_watched_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its counters start when the model is compiled: what warming up took has to be taken off."""
+
+    def item(name: str, mean_us: int, status: str = "Status.EXECUTED") -> Any:
+        took = timedelta(microseconds=mean_us)
+        return SimpleNamespace(node_name=name, node_type="Add", exec_type="jit_f32", status=status, real_time=took)
+
+    monkeypatch.setattr(openvino_trace, "facts_of", lambda _: {})
+    monkeypatch.setattr(openvino_trace, "origins_of", lambda *_: {})
+    before = openvino_trace.Counters(calls=4, items=[item("a", 100), item("b", 50)])
+    after = openvino_trace.Counters(
+        calls=8, items=[item("a", 60), item("b", 50), item("c", 9, "Status.OPTIMIZED_OUT"), item("d", 5)]
+    )
+    told = openvino_trace.read_counters(None, None, (before, after), [1.0, 2.0, 3.0, 2.0], [((2, 3),)] * 4)
+    assert [r.wall_ms for r in told] == [2.0] * 4
+    assert [(n.name, pytest.approx(n.ms)) for n in told[0].nodes] == [("a", 0.02), ("b", 0.05), ("d", 0.01)]
 
 
 @pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
@@ -145,8 +176,12 @@ def test_torch_names_the_module_of_each_operator(tmp_path: Path) -> None:
     assert query.flops == 2 * 12 * query.output[1] ** 2
     assert sum(n.ms for n in told.nodes) <= told.wall_ms
     assert all(n.start_ms >= 0 and n.ms >= 0 for n in told.nodes)
-    for name, after in session.run(feeds).items():  # and the hooks are gone
+    assert max(n.start_ms + n.span_ms for n in told.nodes) <= told.wall_ms
+    for name, after in session.run(feeds).items():
         np.testing.assert_array_equal(after, before[name])
+    parts = list(session._module.modules())
+    assert len(parts) > 10
+    assert not any(part._forward_hooks or part._forward_pre_hooks for part in parts)
 
 
 def test_a_plan_tells_of_the_variant_that_answers_and_of_all_its_chunks(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 DEFAULT_SHAPE = (8, 128)
 _PLAIN_MS, _WATCHED_MS = 1500.0, 1000.0  # about so long is run without watching, and with
-_PLAIN_CALLS, _WATCHED_CALLS = (5, 50), (5, 20)
+_PLAIN_CALLS, _WATCHED_CALLS = (5, 50), (3, 20)
 _WARM_CALLS = 3
 
 

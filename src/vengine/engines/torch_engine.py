@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -99,16 +98,9 @@ class TorchSession:
     def record(self, many: Sequence[Feeds]) -> list[Recording]:
         from vengine.engines.torch_trace import read_events, watched
 
-        walls: list[float] = []
-
-        def call(feeds: Feeds) -> None:
-            started = perf_counter()
-            self.run(feeds)
-            walls.append((perf_counter() - started) * 1000)
-
         warm = many[:WARM_CALLS]
-        events = watched(self._torch, self._module, [partial(call, feeds) for feeds in (*warm, *many)])
-        return read_events(events, walls)[len(warm) :]
+        events = watched(self._torch, self._module, [partial(self.run, feeds) for feeds in (*warm, *many)])
+        return read_events(events)[len(warm) :]
 
     def close(self) -> None:
         self._module = None

@@ -59,19 +59,19 @@ def _named_modules(torch: Any, module: Any) -> Iterator[None]:
             handle.remove()
 
 
-def read_events(events: Sequence[Any], walls_ms: Sequence[float]) -> list[Recording]:
+def read_events(events: Sequence[Any]) -> list[Recording]:
     """The calls' recordings; time that Python spends between operators belongs to no node."""
-    calls = [event for event in events if event.name == _CALL]
-    assert len(calls) == len(walls_ms)
+    calls = sorted((event for event in events if event.name == _CALL), key=lambda event: event.time_range.start)
     operators = [event for event in events if event.name.startswith(_OPERATOR)]
-    return [_recording(call, operators, wall) for call, wall in zip(calls, walls_ms, strict=True)]
+    return [_recording(call, operators) for call in calls]
 
 
-def _recording(call: Any, operators: Sequence[Any], wall_ms: float) -> Recording:
+def _recording(call: Any, operators: Sequence[Any]) -> Recording:
     start, end = call.time_range.start, call.time_range.end
     inside = [e for e in operators if e.thread == call.thread and start <= e.time_range.start < end]
     nodes = sorted((_node(event, start) for event in inside), key=lambda node: (node.start_ms, -node.span_ms))
-    return Recording(wall_ms=wall_ms, nodes=tuple(nodes), timeline=True)
+    # By the profiler's own clock, in which the nodes' times are told too.
+    return Recording(wall_ms=(end - start) / 1000, nodes=tuple(nodes), timeline=True)
 
 
 def _node(event: Any, start: float) -> Node:
