@@ -128,9 +128,12 @@ def test_layers_are_told_apart(name: str, shown: str) -> None:
     assert all(shown.format(i) in row for i, row in enumerate(rows))
 
 
-@pytest.mark.parametrize(("high", "busy"), [(1.95, False), (2.6, True)])
-def test_a_busy_machine_is_named(high: float, busy: bool) -> None:
-    text = seen(result(PRODUCT, plain_ms={"value": 1.9, "low": 1.85, "high": high}))
+@pytest.mark.parametrize(
+    ("low", "high", "watched", "busy"),
+    [(1.85, 1.95, 2.0, False), (1.85, 2.6, 2.0, True), (2.9, 3.0, 2.0, True), (1.85, 1.95, 4.0, False)],
+)
+def test_a_busy_machine_is_named(low: float, high: float, watched: float, busy: bool) -> None:
+    text = seen(result(PRODUCT, plain_ms={"value": low, "low": low, "high": high}, wall_ms=watched))
     assert ("something else uses this machine" in text) is busy
 
 
