@@ -194,6 +194,53 @@ def test_a_damaged_bundle_is_refused_by_every_verb(
     clear(vengine("run", "b.vengine", "--tensors", "rows.npz"), message)
 
 
+PROFILES = [
+    ("nowhere", "there is no 'nowhere'"),
+    ("ok.txt", "no kind of model"),
+    ("m.pkl", "a pickle"),
+    ("text --shape 1x400", "400 tokens, and the longest text of lookup has 300"),
+    ("text --shape 8", "not a shape"),
+    ("text --shape 0x8", "not a shape"),
+    ("text --threads 0", "not in the range"),
+    ("text --variant fp32", "only a bundle has variants"),
+    ("BUNDLE --variant nope", "none of the bundle's variants"),
+    ("BUNDLE --trace nowhere/t.json", "the folder doesn't exist"),
+    ("BUNDLE --trace mine", "no trace lies where it should go"),
+    ("BUNDLE --trace ok.txt", "no trace lies where it should go"),
+    ("BUNDLE --html nowhere/p.html", "the folder doesn't exist"),
+    ("BUNDLE --html good.onnx", "no HTML page lies where"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), PROFILES, ids=[words for words, _ in PROFILES])
+def test_a_profile_that_can_not_be(vengine: Run, place: Path, built: Path, words: str, message: str) -> None:
+    before = files(place)
+    clear(vengine("profile", *words.replace("BUNDLE", str(built)).split()), message)
+    assert files(place) == before
+
+
+def test_a_profile_without_its_engine_says_how_to_install_it(
+    vengine: Run, built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vengine.engines.base import Availability
+
+    missing = Availability(ok=False, reason="the package onnxruntime is not installed", install="pip install it")
+    monkeypatch.setattr("vengine.engines.onnxruntime_engine.OnnxRuntimeEngine.availability", lambda _: missing)
+    clear(vengine("profile", str(built)), "onnxruntime is not installed (pip install it)")
+
+
+def test_a_profile_in_words_and_in_json(vengine: Run, built: Path, place: Path) -> None:
+    done = vengine("profile", str(built), "--shape", "4x1", "--trace", "t.json", "--json")
+    assert done.code == 0, done.err
+    (line,) = done.out.splitlines()
+    told = json.loads(line)
+    assert [n["kind"] for n in told["nodes"]] == ["Relu"]
+    assert told["inputs"] == [{"name": "x", "dtype": "float32", "shape": [4, 4]}]
+    assert told["ceilings"]["memory"]["value"] > 0
+    assert "Where the time goes" in done.err
+    assert {"X", "M"} == {e["ph"] for e in json.loads((place / "t.json").read_text())["traceEvents"]}
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

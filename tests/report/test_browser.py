@@ -60,3 +60,13 @@ def test_the_console_would_have_told(sample: dict[str, Any], tmp_path: Path) -> 
     document, console = opened(page, tmp_path)
     assert any("Content Security Policy" in line for line in console)
     assert "<title>taken" not in document
+
+
+def test_a_profile_renders_without_a_word_on_the_console(tmp_path: Path) -> None:
+    from tests.report.test_node_view import OTHERS, PRODUCT, result
+
+    from vengine.report.node_page import profile_page
+
+    document, console = opened(profile_page(result(PRODUCT, *OTHERS), "2026-12-01"), tmp_path)
+    assert console == []
+    assert document.count("<svg") == 6  # three pictures, each for a desk and for a phone

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vengine.api.calls import call, token_ids, vocabulary_of
 from vengine.bundle.place import is_pack
 from vengine.cache import default_cache
 from vengine.digests import to_json
@@ -20,7 +21,7 @@ from vengine.errors import UsageError
 from vengine.hardware import machine as this_machine
 from vengine.hardware import threads_for
 from vengine.text import padded_length
-from vengine.types import Machine, Plan, TensorSpec
+from vengine.types import Machine, Plan
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 DEFAULT_SHAPES = ((1, 16), (1, 128), (8, 128))
 _DRAWN = 48  # texts of the --lengths mix in one pass
 _ROUNDS = (7, 15)
-_TOKEN_IDS = (100, 2000)  # random ids from this range, or from the upper half of a smaller vocabulary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +152,7 @@ def _open_bundle(target: Path, machine: Machine, threads: int) -> _Entrant:
         worker=WorkerSession.planned(plan, openings),
         pads=bundle.tokenizer is not None,
         max_tokens=bundle.manifest.content.max_tokens,
-        vocabulary=_vocabulary(bundle.tokenizer),
+        vocabulary=vocabulary_of(bundle.tokenizer),
     )
 
 
@@ -168,20 +168,13 @@ def _open_source(spec: str, threads: int, cache: Path) -> _Entrant:
         worker=worker,
         pads=False,
         max_tokens=source.max_tokens,
-        vocabulary=_vocabulary(source.tokenizer),
+        vocabulary=vocabulary_of(source.tokenizer),
     )
-
-
-def _vocabulary(tokenizer: Path | None) -> int | None:
-    from vengine.text import Tokenizer
-
-    return None if tokenizer is None else Tokenizer.from_file(tokenizer, None).vocabulary
 
 
 def _token_ids(entrants: Sequence[_Entrant]) -> tuple[int, int]:
     """One range for all targets, so that all get the same ids: inside the smallest vocabulary."""
-    known = min((e.vocabulary for e in entrants if e.vocabulary), default=_TOKEN_IDS[1])
-    return (min(_TOKEN_IDS[0], known // 2), min(_TOKEN_IDS[1], known))
+    return token_ids([e.vocabulary for e in entrants])
 
 
 def _contender(name: str, entrant: _Entrant, mix: Sequence[int], ids: tuple[int, int]) -> Contender:
@@ -191,36 +184,11 @@ def _contender(name: str, entrant: _Entrant, mix: Sequence[int], ids: tuple[int,
 
     def feeds(load: Load) -> list[dict[str, np.ndarray]]:
         if load.batch:
-            return [_call(entrant.worker.inputs, load.batch, load.length, load.length, ids)]
-        return [_call(entrant.worker.inputs, 1, n, _width(n, entrant), ids) for n in drawn]
+            return [call(entrant.worker.inputs, load.batch, load.length, load.length, ids)]
+        return [call(entrant.worker.inputs, 1, n, _width(n, entrant), ids) for n in drawn]
 
     return Contender(name=name, worker=entrant.worker, feeds=feeds)
 
 
 def _width(length: int, entrant: _Entrant) -> int:
     return padded_length(length, entrant.max_tokens) if entrant.pads else length
-
-
-def _call(
-    inputs: Sequence[TensorSpec], batch: int, length: int, width: int, token_ids: tuple[int, int]
-) -> dict[str, np.ndarray]:
-    """One call that fits the inputs: the same for every target with the same inputs."""
-    import numpy as np
-
-    draw = np.random.default_rng(length)
-    made = {}
-    for spec in inputs:
-        shape = [
-            batch if i == 0 and isinstance(d, str) else width if isinstance(d, str) else d
-            for i, d in enumerate(spec.shape)
-        ]
-        if spec.name == "attention_mask":
-            made[spec.name] = (np.arange(width) < length).astype(spec.dtype)[None].repeat(batch, 0)
-        elif spec.name == "token_type_ids":
-            made[spec.name] = np.zeros(shape, spec.dtype)
-        elif np.issubdtype(np.dtype(spec.dtype), np.integer):
-            ids = draw.integers(*token_ids, (batch, length))
-            made[spec.name] = np.pad(ids, ((0, 0), (0, width - length))).astype(spec.dtype)
-        else:
-            made[spec.name] = draw.standard_normal(shape).astype(spec.dtype)
-    return made

@@ -9,6 +9,7 @@ from pathlib import Path
 from vengine.bundle.pack import default_pack_path
 from vengine.bundle.place import replaceable
 from vengine.errors import LimitError, UsageError
+from vengine.report.trace import START
 
 _PAGE = b"<!doctype html"
 
@@ -43,22 +44,54 @@ def _page(path: Path, bundle: Path) -> Path:
             where=str(path),
             next_step="choose another place with --html",
         )
+    return page_place(path)
+
+
+def page_place(path: str | Path) -> Path:
+    """Resolve and check where a page is written that belongs to no bundle; nothing is written.
+
+    Raises:
+        UsageError: the folder is missing or can't be written to, or the page would replace something else.
+    """
+    path = Path(path).resolve()
     _require_writable(path.parent, "--html")
-    if path.exists() and not _is_page(path):
+    _refuse_stranger(path)
+    return path
+
+
+def trace_place(path: str | Path) -> Path:
+    """Resolve and check where a trace is written; nothing is written.
+
+    Raises:
+        UsageError: the folder is missing or can't be written to, or the trace would replace something else.
+    """
+    path = Path(path).resolve()
+    _require_writable(path.parent, "--trace")
+    if path.exists() and not _begins(path, START.encode()):
+        raise UsageError(
+            "something that is no trace lies where it should go; it was not touched",
+            where=str(path),
+            next_step="choose another name with --trace, or move it away",
+        )
+    return path
+
+
+def _refuse_stranger(path: Path) -> None:
+    if path.exists() and not _begins(path, _PAGE):
         raise UsageError(
             "something that is no HTML page lies where the report should go; it was not touched",
             where=str(path),
             next_step="choose another name with --html, or move it away",
         )
-    return path
 
 
-def _is_page(path: Path) -> bool:
+def _begins(path: Path, wanted: bytes) -> bool:
+    """Whether it is a file that is empty, or begins so."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
-        start = file.read(len(_PAGE))
-    return not start or start.lower() == _PAGE
+        start = file.read(len(wanted))
+    return not start or start.lower() == wanted.lower()
 
 
 def _require_writable(folder: Path, option: str) -> None:
@@ -74,15 +107,24 @@ def write_page(path: Path, text: str) -> None:
     Raises:
         LimitError: the system refuses: no space, for instance.
     """
+    write_whole(path, text, "the page", "--html", "; the bundle is complete and holds the same report.html")
+
+
+def write_whole(path: Path, text: str, what: str, option: str, comfort: str = "") -> None:
+    """Write a text file whole or not at all; `what` it is and the `option` that names its place are for the message.
+
+    Raises:
+        LimitError: the system refuses: no space, for instance.
+    """
     part = path.with_name(f".{path.name}.part")
     try:
         part.write_text(text, encoding="utf-8")
         part.replace(path)
     except OSError as error:
         raise LimitError(
-            f"the page can't be written ({error.strerror}); the bundle is complete and holds the same report.html",
+            f"{what} can't be written ({error.strerror}){comfort}",
             where=str(path),
-            next_step="free some space, or choose another place with --html",
+            next_step=f"free some space, or choose another place with {option}",
         ) from error
     finally:
         part.unlink(missing_ok=True)

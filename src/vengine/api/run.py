@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from vengine.engines.base import Feeds, Outputs
     from vengine.engines.planned import PlannedSession
+    from vengine.engines.recording import Recording
     from vengine.types import TensorSpec
 
     Arrays = Mapping[str, np.ndarray]
@@ -174,6 +175,9 @@ class _Witness:
         for feeds in many:
             self._note(feeds)
         return outputs
+
+    def record(self, many: Sequence[Feeds]) -> list[Recording]:
+        return self._session.record(many)
 
     def close(self) -> None:
         self._session.close()

@@ -27,6 +27,7 @@ VERBS = {
     "verify": ("vengine.cli.verify", "Re-check a bundle's digests and golden answers on this machine."),
     "run": ("vengine.cli.run", "Run texts or tensors through a bundle."),
     "bench": ("vengine.cli.bench", "Race sources and bundles against each other, interleaved."),
+    "profile": ("vengine.cli.profile", "Show where the time of a call goes, node by node."),
     "doctor": ("vengine.cli.doctor", "Show what this machine can do, which engines are here, and why not."),
 }
 

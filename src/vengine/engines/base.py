@@ -12,13 +12,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from importlib import metadata, util
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from vengine.errors import EngineError, UsageError
 from vengine.types import RuntimeProfile, Task, TensorSpec
+
+if TYPE_CHECKING:
+    from vengine.engines.recording import Recording
 
 T = TypeVar("T")
 Array = npt.NDArray[Any]
@@ -66,6 +69,13 @@ class Session(Protocol):
 
     def run_many(self, many: Sequence[Feeds]) -> list[Outputs]:
         """Independent calls, side by side where the profile has streams; results in order."""
+        ...
+
+    def record(self, many: Sequence[Feeds]) -> list[Recording]:
+        """Run the calls one after the other under the engine's own profiler, warm: what each node took.
+
+        Where watching has to be asked for at loading, the model is loaded once more for it: `run` stays as it is.
+        """
         ...
 
     def close(self) -> None: ...

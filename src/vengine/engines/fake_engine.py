@@ -12,6 +12,7 @@ honest toy is deterministic and indifferent to padding and neighbours.
      "print_on": N | "open",                               # chatter on standard output, below Python too
      "allocate_mb": 0,                                     # kept from the first call on
      "precision_run": "fp32",                              # what it claims to have run
+     "nodes": [{"name": …, "kind": …, "share": …, "ms": …}],  # what it says when it is watched; default: one product
      "precisions": {"int8-static": {any of the above}}}    # overrides for one precision
 """
 
@@ -30,6 +31,7 @@ import numpy as np
 
 from vengine.digests import from_json
 from vengine.engines.base import Array, Availability, Feeds, Outputs, Session, arrange, require_file, size_of
+from vengine.engines.recording import Node, Recording, end_to_end
 from vengine.errors import EngineError
 from vengine.types import RuntimeProfile, Task, TensorSpec
 
@@ -41,7 +43,7 @@ _INPUTS = [
 _OUTPUTS = [{"name": "sentence_embedding", "dtype": "float32", "shape": ["batch", 8]}]
 _FAULTS = ("crash_on", "crash_with", "hang_on", "raise_on", "nan_on", "print_on", "allocate_mb", "precision_run")
 _TIMES = ("delay_ms", "delay_us_per_token", "crowded_ms")
-_HONEST = ("inputs", "outputs", "scale", "noise", "neighbours", "precisions")
+_HONEST = ("inputs", "outputs", "scale", "noise", "neighbours", "nodes", "precisions")
 _KEYS = frozenset((*_FAULTS, *_TIMES, *_HONEST))
 _MEGABYTE = 1 << 20
 _OPEN: weakref.WeakSet[FakeSession] = weakref.WeakSet()
@@ -91,6 +93,18 @@ class FakeSession:
 
     def run_many(self, many: Sequence[Feeds]) -> list[Outputs]:
         return [self.run(feeds) for feeds in many]
+
+    def record(self, many: Sequence[Feeds]) -> list[Recording]:
+        return [self._recording(feeds) for feeds in many]
+
+    def _recording(self, feeds: Feeds) -> Recording:
+        started = time.perf_counter()
+        self.run(feeds)
+        wall = (time.perf_counter() - started) * 1000
+        toy = {"name": "toy", "kind": "MatMul", "share": "products", "ms": wall}
+        told = self._behaviour.get("nodes", [toy])
+        nodes = [from_json(Node, {"start_ms": 0.0, "span_ms": 0.0} | node) for node in told]
+        return Recording(wall_ms=wall, nodes=end_to_end(nodes), timeline=False)
 
     def close(self) -> None:
         self._kept.clear()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
 from typing import Any
 
 from vengine.engines.base import (
@@ -19,6 +21,7 @@ from vengine.engines.base import (
     refuse_precision,
     require_file,
 )
+from vengine.engines.recording import WARM_CALLS, Recording
 from vengine.errors import EngineError, EngineMissing
 from vengine.types import RuntimeProfile, Task, TensorSpec
 
@@ -49,14 +52,19 @@ class OnnxRuntimeEngine:
         except ImportError as error:
             raise EngineMissing(f"onnxruntime can't be imported: {error}", next_step=INSTALL) from error
         onnxruntime.set_default_logger_severity(_FATAL_ONLY)
-        options = _options(onnxruntime, precision, profile)
-        try:
-            backend = in_own_thread(
+
+        def load(trace: Path | None) -> Any:
+            options = _options(onnxruntime, precision, profile)
+            if trace is not None:
+                options.enable_profiling, options.profile_file_prefix = True, str(trace)
+            return in_own_thread(
                 lambda: onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
             )
+
+        try:
+            return OnnxRuntimeSession(load, precision, profile.streams)
         except Exception as error:
             raise EngineError(f"onnxruntime refuses the model: {_short(error)}", where=str(path)) from error
-        return OnnxRuntimeSession(backend, precision, profile.streams)
 
 
 def _options(onnxruntime: Any, precision: str, profile: RuntimeProfile) -> Any:
@@ -82,29 +90,51 @@ def _options(onnxruntime: Any, precision: str, profile: RuntimeProfile) -> Any:
 
 
 class OnnxRuntimeSession:
-    """One loaded ONNX file."""
+    """One loaded ONNX file.
 
-    def __init__(self, backend: Any, precision: str, streams: int) -> None:
-        self._backend = backend
+    Args:
+        load: gives the runtime's session; with a path, one that writes its profile to a file that begins so.
+        precision, streams: as asked for.
+    """
+
+    def __init__(self, load: Callable[[Path | None], Any], precision: str, streams: int) -> None:
+        self._load, self._backend = load, load(None)
         self._streams = ThreadPoolExecutor(streams, thread_name_prefix="vengine-stream") if streams > 1 else None
-        self.inputs = tuple(_spec(node) for node in backend.get_inputs())
-        self.outputs = tuple(_spec(node) for node in backend.get_outputs())
+        self.inputs = tuple(_spec(node) for node in self._backend.get_inputs())
+        self.outputs = tuple(_spec(node) for node in self._backend.get_outputs())
         self.precision_run = "fp32" if precision == "reference" else precision
         self._input_names = [spec.name for spec in self.inputs]
         self._output_names = [spec.name for spec in self.outputs]
 
     def run(self, feeds: Feeds) -> Outputs:
+        return dict(zip(self._output_names, self._call(self._backend, feeds), strict=True))
+
+    def _call(self, backend: Any, feeds: Feeds) -> list[Any]:
         arrays = arrange(self.inputs, feeds)
         try:
-            results = self._backend.run(self._output_names, dict(zip(self._input_names, arrays, strict=True)))
+            results: list[Any] = backend.run(self._output_names, dict(zip(self._input_names, arrays, strict=True)))
         except Exception as error:
             raise EngineError(f"onnxruntime failed to run: {_short(error)}") from error
-        return dict(zip(self._output_names, results, strict=True))
+        return results
 
     def run_many(self, many: Sequence[Feeds]) -> list[Outputs]:
         if self._streams is None or len(many) < 2:
             return [self.run(feeds) for feeds in many]
         return list(self._streams.map(self.run, many))
+
+    def record(self, many: Sequence[Feeds]) -> list[Recording]:
+        from vengine.engines.onnxruntime_trace import read_trace
+
+        walls = []
+        with TemporaryDirectory(prefix="vengine-") as folder:
+            watched = self._load(Path(folder) / "ort")
+            for feeds in many[:WARM_CALLS]:
+                self._call(watched, feeds)
+            for feeds in many:
+                started = perf_counter()
+                self._call(watched, feeds)
+                walls.append((perf_counter() - started) * 1000)
+            return read_trace(Path(watched.end_profiling()), walls)
 
     def close(self) -> None:
         if self._streams is not None:

@@ -6,8 +6,9 @@ asked for, and the compiled graph is searched for proof.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from vengine.engines.base import (
     refuse_precision,
     require_file,
 )
+from vengine.engines.recording import WARM_CALLS, Recording
 from vengine.errors import EngineError, EngineMissing
 from vengine.hardware import has_bf16, machine
 from vengine.types import RuntimeProfile, Task, TensorSpec
@@ -53,14 +55,20 @@ class OpenVinoEngine:
             import openvino
         except ImportError as error:
             raise EngineMissing(f"openvino can't be imported: {error}", next_step=INSTALL) from error
-        core = openvino.Core()
+
+        properties = _properties(profile, hint, flush=precision != "reference")
+
+        def load(more: dict[str, Any]) -> tuple[Any, Any]:
+            core = openvino.Core()
+            model = core.read_model(path)
+            return in_own_thread(lambda: core.compile_model(model, "CPU", properties | more)), model
+
         try:
-            properties = _properties(profile, hint, flush=precision != "reference")
-            compiled = in_own_thread(lambda: core.compile_model(core.read_model(path), "CPU", properties))
+            compiled, _ = load({})
         except Exception as error:
             raise EngineError(f"openvino refuses the model: {_short(error)}", where=str(path)) from error
         _prove(compiled, precision, hint, profile)
-        return OpenVinoSession(compiled, precision, profile)
+        return OpenVinoSession(compiled, precision, profile, lambda: load({"PERF_COUNT": True}))
 
 
 def _properties(profile: RuntimeProfile, hint: str, *, flush: bool) -> dict[str, Any]:
@@ -116,9 +124,17 @@ def _heavy_precisions(compiled: Any) -> set[str]:
 
 
 class OpenVinoSession:
-    """One compiled model with as many requests as keep its streams busy."""
+    """One compiled model with as many requests as keep its streams busy.
 
-    def __init__(self, compiled: Any, precision: str, profile: RuntimeProfile) -> None:
+    Args:
+        compiled, precision, profile: the model, and what it was asked for with.
+        watched: compiles it once more so that its nodes count their time, and gives the graph that was read as well.
+    """
+
+    def __init__(
+        self, compiled: Any, precision: str, profile: RuntimeProfile, watched: Callable[[], tuple[Any, Any]]
+    ) -> None:
+        self._watched = watched
         self._compiled = compiled
         self._streams = profile.streams
         self._requests = [compiled.create_infer_request()]
@@ -128,13 +144,15 @@ class OpenVinoSession:
         self._output_names = tuple(spec.name for spec in self.outputs)
 
     def run(self, feeds: Feeds) -> Outputs:
-        request = self._requests[0]
+        self._infer(self._requests[0], feeds)
+        return self._take(self._requests[0])
+
+    def _infer(self, request: Any, feeds: Feeds) -> None:
         arrays = dict(enumerate(arrange(self.inputs, feeds)))
         try:
             request.infer(arrays, share_inputs=True, share_outputs=True)
         except Exception as error:
             raise EngineError(f"openvino failed to run: {_short(error)}") from error
-        return self._take(request)
 
     def run_many(self, many: Sequence[Feeds]) -> list[Outputs]:
         """Keep every stream busy: twice as many requests wait as there are streams.
@@ -176,6 +194,22 @@ class OpenVinoSession:
     def _take(self, request: Any) -> Outputs:
         # A copy: the request's own memory is overwritten by its next call.
         return {name: np.array(request.get_output_tensor(index).data) for index, name in enumerate(self._output_names)}
+
+    def record(self, many: Sequence[Feeds]) -> list[Recording]:
+        from vengine.engines.openvino_trace import Counters, read_counters
+
+        compiled, model = self._watched()
+        request, warm, walls = compiled.create_infer_request(), many[:WARM_CALLS], []
+        for feeds in warm:
+            self._infer(request, feeds)
+        before = Counters(calls=len(warm), items=request.get_profiling_info())
+        for feeds in many:
+            started = perf_counter()
+            self._infer(request, feeds)
+            walls.append((perf_counter() - started) * 1000)
+        after = Counters(calls=len(warm) + len(many), items=request.get_profiling_info())
+        shapes = [tuple(array.shape for array in arrange(self.inputs, feeds)) for feeds in many]
+        return read_counters(compiled, model, (before, after), walls, shapes)
 
     def close(self) -> None:
         self._requests = []

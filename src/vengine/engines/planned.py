@@ -15,9 +15,10 @@ from typing import Any, Literal
 import numpy as np
 
 from vengine.engines.base import Array, Feeds, Outputs, Session, size_of
+from vengine.engines.recording import Recording, joined
 from vengine.errors import EngineError, UsageError
 from vengine.text import Text, Tokenizer, batches, feeds, padded_length
-from vengine.types import Plan, RuntimeProfile, TensorSpec
+from vengine.types import Plan, PlanEntry, RuntimeProfile, TensorSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +62,7 @@ class PlannedSession:
         members = {
             digest: _member(session, (profiles or {}).get(digest), splits) for digest, session in sessions.items()
         }
-        self._ranges = [(e.tokens_min, e.tokens_max or math.inf, e.batch_min) for e in plan.entries]
+        self._ranges = ranges_of(plan)
         self._members = [members[entry.variant] for entry in plan.entries]
 
     @property
@@ -105,6 +106,22 @@ class PlannedSession:
         done = {key: sessions[key].run_many(queue) for key, queue in queues.items()}
         return [_join(done[key][start : start + len(cuts)], cuts) for key, start, cuts in places]
 
+    def record(self, many: Sequence[Feeds]) -> list[Recording]:
+        """One recording a call: its chunks one after the other, whatever the number of streams."""
+        places = [self._parts(call) for call in many]
+        groups: dict[int, list[Feeds]] = {}
+        for member, parts in places:
+            groups.setdefault(id(member), []).extend(parts)
+        sessions = {id(member): member.session for member, _ in places}
+        told = {key: iter(sessions[key].record(parts)) for key, parts in groups.items()}
+        return [joined([next(told[id(member)]) for _ in parts]) for member, parts in places]
+
+    def _parts(self, call: Feeds) -> tuple[_Member, list[Feeds]]:
+        batch, tokens = self._size(call)
+        member = self._members[self._place(batch, tokens)]
+        cuts = self._cuts(member, call, tokens, member.streams) if tokens > member.whole_up_to else []
+        return member, _cut(call, cuts) if len(cuts) > 1 else [call]
+
     def close(self) -> None:
         for session in {id(s): s for s in self._sessions.values()}.values():
             session.close()
@@ -116,17 +133,34 @@ class PlannedSession:
             return 1, 1  # wrong feeds: the session says what is wrong with them
 
     def _place(self, batch: int, tokens: int) -> int:
-        """The first entry that fits; the last one where none does."""
-        for place, (low, high, least) in enumerate(self._ranges):
-            if low <= tokens <= high and batch >= least:
-                return place
-        return len(self._ranges) - 1
+        return place_in(self._ranges, batch, tokens)
 
     def _cuts(self, member: _Member, feeds: Feeds, tokens: int, streams: int) -> list[slice]:
         rows = {len(array) if array.ndim else -1 for array in feeds.values()}
         if len(rows) != 1:
             return [slice(None)]  # wrong feeds, again
         return chunks(rows.pop(), tokens, member.chunk_tokens, streams)
+
+
+Range = tuple[int, float, int]  # tokens from, to; least batch
+
+
+def ranges_of(plan: Plan) -> list[Range]:
+    """The plan's entries as numbers to compare with."""
+    return [(e.tokens_min, e.tokens_max or math.inf, e.batch_min) for e in plan.entries]
+
+
+def place_in(ranges: Sequence[Range], batch: int, tokens: int) -> int:
+    """The first entry that fits; the last one where none does."""
+    for place, (low, high, least) in enumerate(ranges):
+        if low <= tokens <= high and batch >= least:
+            return place
+    return len(ranges) - 1
+
+
+def entry_for(plan: Plan, batch: int, tokens: int) -> PlanEntry:
+    """The entry that answers a call of this size."""
+    return plan.entries[place_in(ranges_of(plan), batch, tokens)]
 
 
 def _member(session: Session, profile: RuntimeProfile | None, splits: bool) -> _Member:

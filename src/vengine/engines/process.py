@@ -27,7 +27,9 @@ import vengine.errors
 from vengine.digests import from_json, to_json
 from vengine.engines import wire
 from vengine.engines.base import Feeds, Opening, Outputs
+from vengine.engines.ceilings import Ceilings
 from vengine.engines.pipes import TAIL_BYTES, Pipes
+from vengine.engines.recording import Recording
 from vengine.errors import EngineError, VengineError, WorkerError
 from vengine.types import Plan, RuntimeProfile, Task, TensorSpec
 
@@ -127,6 +129,16 @@ class WorkerSession:
         """
         answer, _ = self._ask({"do": "time", "repeats": repeats, "bursts": list(bursts)}, feeds)
         return [float(ms) for ms in answer["ms"]]
+
+    def record(self, many: Sequence[Feeds], *, repeats: int = 1) -> list[Recording]:
+        """As `Session.record`, of `repeats` passes over the calls."""
+        answer, _ = self._ask({"do": "record", "repeats": repeats}, many)
+        return [from_json(Recording, told) for told in answer["recordings"]]
+
+    def ceilings(self, threads: int) -> Ceilings:
+        """What the machine can do at best, measured in the worker while its model does nothing."""
+        answer, _ = self._ask({"do": "ceilings", "threads": threads})
+        return from_json(Ceilings, answer["ceilings"])
 
     @property
     def pid(self) -> int:

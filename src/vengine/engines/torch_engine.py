@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from vengine.engines.base import (
     refuse_precision,
     require_file,
 )
+from vengine.engines.recording import WARM_CALLS, Recording
 from vengine.errors import EngineError, EngineMissing
 from vengine.types import RuntimeProfile, Task, TensorSpec
 
@@ -92,6 +94,13 @@ class TorchSession:
 
     def run_many(self, many: Sequence[Feeds]) -> list[Outputs]:
         return [self.run(feeds) for feeds in many]
+
+    def record(self, many: Sequence[Feeds]) -> list[Recording]:
+        from vengine.engines.torch_trace import read_events, watched
+
+        warm = many[:WARM_CALLS]
+        events = watched(self._torch, self._module, [partial(self.run, feeds) for feeds in (*warm, *many)])
+        return read_events(events)[len(warm) :]
 
     def close(self) -> None:
         self._module = None

@@ -56,6 +56,8 @@ class _Worker:
             "run": self._run,
             "run_many": self._run_many,
             "time": self._time,
+            "record": self._record,
+            "ceilings": self._ceilings,
         }
 
     def answer(self, message: dict[str, Any], calls: list[Outputs]) -> Answer:
@@ -93,6 +95,15 @@ class _Worker:
         assert sum(message["bursts"]) in (0, len(calls))
         once = _in_bursts(self._session, message["bursts"]) if message["bursts"] else _one_by_one(self._session)
         return {"ms": self._passes(once, calls, message["repeats"])}, ()
+
+    def _record(self, message: dict[str, Any], calls: list[Outputs]) -> Answer:
+        assert self._session is not None
+        return {"recordings": to_json(self._session.record(calls * message["repeats"]))}, ()
+
+    def _ceilings(self, message: dict[str, Any], _: list[Outputs]) -> Answer:
+        from vengine.engines.ceilings import measure
+
+        return {"ceilings": to_json(measure(message["threads"]))}, ()
 
     def _passes(self, once: Callable[[Sequence[Feeds]], Any], calls: list[Outputs], repeats: int) -> list[float]:
         passes, told = [], time.monotonic()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 from string import Template
@@ -21,20 +22,36 @@ _OUTCOME = {"pass": "target met", "fail": "target missed", "undecided": "undecid
 
 def html(report: Report) -> str:
     """The whole page. Works for any report: what was not measured is left out or said to be missing."""
-    style, script = _asset("style.css"), _asset("script.js")
-    parts = sections(report)
     outcome = clean(report.get("outcome", ""))
+    return page(
+        title=f"{clean(report.get('bundle', 'vengine'))}: {_OUTCOME.get(outcome, outcome)}",
+        version=clean(report.get("vengine", "")),
+        created=_date(clean(report.get("created", ""))),
+        parts=sections(report),
+        footer=footer(report, part(report, "source"), part(report, "machine")),
+    )
+
+
+def page(*, title: str, version: str, created: str, parts: Sequence[Section], footer: str) -> str:
+    """A page of these parts.
+
+    Args:
+        title, version, created: plain text.
+        parts: the first one's anchor is "glance".
+        footer: markup.
+    """
+    style, script = _asset("style.css"), _asset("script.js")
     return Template(_asset("page.html")).substitute(
-        title=escape(f"{clean(report.get('bundle', 'vengine'))}: {_OUTCOME.get(outcome, outcome)}"),
-        version=escape(clean(report.get("vengine", ""))),
-        created=escape(_date(clean(report.get("created", "")))),
+        title=escape(title),
+        version=escape(version),
+        created=escape(created),
         style=style,
         style_hash=_hash(style),
         script=script,
         script_hash=_hash(script),
         nav="".join(f'<li><a href="#{s.anchor}">{escape(s.short)}</a></li>' for s in parts if s.short),
         sections="\n".join(map(_card, parts)),
-        footer=footer(report, part(report, "source"), part(report, "machine")),
+        footer=footer,
     )
 
 
