@@ -20,12 +20,15 @@ from vengine.tune.race import Contender, first_look, race
 from vengine.types import Budget, Invariance, Plan, Recipe, Task, Trial, Variant, Verdict
 from vengine.verify.arrange import Output, arrange
 from vengine.verify.compare import Judge
-from vengine.verify.invariance import invariance
+from vengine.verify.invariance import COST, LEAST_TEXTS, MOST_TEXTS, invariance
+from vengine.verify.noise import NoiseFloor
 
 if TYPE_CHECKING:
     from vengine.engines.base import Session
 
 HANG_S = 120.0
+BATCH_TOKENS = 1024  # of a verified batch
+_COMPANY_PASSES = 4.0  # keeping texts company may take so many of the original's timed passes: 5 % of the time box
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +38,8 @@ class Original:
     variant: Variant
     worker: WorkerSession
     judge: Judge  # holds the original's answers on the samples
+    noise: NoiseFloor | None = None  # between its own runs
+    bears: tuple[str, ...] = ()  # the circumstances of `invariance.PERHAPS` that leave its answers as they are
 
 
 def open_worker(variant: Variant, memory_limit_bytes: int | None, task: Task | None = None) -> WorkerSession:
@@ -66,12 +71,12 @@ def open_plan(plan: Plan, variants: Sequence[Variant], task: Task | None = None)
     return WorkerSession.planned(plan, openings)
 
 
-def answers(session: Session, prepared: Prepared) -> dict[str, Output]:
+def answers(session: Session, prepared: Prepared, batch_tokens: int = BATCH_TOKENS) -> dict[str, Output]:
     """The session's outputs on every sample, in the samples' order."""
     if prepared.tokenizer is None:
         rows = [session.run(feeds) for feeds in prepared.tensors()]
         return {name: [row[name][0] for row in rows] for name in rows[0]}
-    runner = TextRunner(session, prepared.tokenizer, batch_tokens=1024)
+    runner = TextRunner(session, prepared.tokenizer, batch_tokens=batch_tokens)
     assert prepared.index is not None
     return arrange(runner.run_texts(prepared.texts), prepared.index)
 
@@ -92,8 +97,17 @@ def compare(
         budget.min_invariance,
         texts=[str(text) for text in prepared.texts],
         max_tokens=prepared.source.max_tokens,
+        count=company_texts(prepared),
+        perhaps=original.bears,
     )
     return found, moved
+
+
+def company_texts(prepared: Prepared) -> int:
+    """How many texts are kept company: fewer where the model is slow."""
+    mean = max(1.0, prepared.tokens / len(prepared.encodings))
+    affordable = min(float(MOST_TEXTS), _COMPANY_PASSES * prepared.pass_tokens / (COST * mean))
+    return max(LEAST_TEXTS, int(affordable))
 
 
 def try_recipe(variant: Variant, prepared: Prepared, original: Original, budget: Budget, seed: int) -> Trial:
@@ -165,8 +179,9 @@ def broken_promise(found: Verdict, moved: Invariance | None) -> str:
     if moved is not None and moved.outcome == "undecided":
         return "undecided: the data holds a single text, and a text alone has no company to be tried in"
     if moved is not None and moved.outcome != "pass":
+        where = min(moved.checks, key=lambda c: c.similarity).what
         return (
-            f"the same text answers differently in other company: {moved.worst:.4f} "
+            f"the same text answers differently in other company, {where}: {moved.worst:.4f} "
             f"(at least {moved.bound:g} is promised)"
         )
     return ""

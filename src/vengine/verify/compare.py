@@ -103,6 +103,7 @@ class Judge:
         self.task, self.samples, self.budget, self.seed = task, tuple(samples), budget, seed
         self.original, self.labels = stacked(original), tuple(labels)
         self.note = ""  # why labels were left aside
+        self.noise: float | None = None  # the original's own, relative (`noise.noise_floor`), where it was measured
         self._floats = tuple(name for name, rows in self.original.items() if soundness.is_float(rows))
         self._measure = self._choose()
 
@@ -119,7 +120,7 @@ class Judge:
         measured = self._measure(optimized, moves)
         note = ". ".join(part for part in (measured.note, self.note) if part)
         rounding = max((m.rounding for m in moves), default=1.0)
-        return decide(replace(measured, note=note), self.budget, self.samples, rounding)
+        return decide(replace(measured, note=note), self.budget, self.samples, rounding, self.noise if moves else None)
 
     def _form_fault(self, optimized: Outputs) -> Fault | None:
         fault = soundness.form_fault(self.original, optimized)
