@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from vengine.errors import DataError
 from vengine.types import Budget, Interval, Sample, Task, Verdict
-from vengine.verify import agreement, soundness
+from vengine.verify import agreement, changes, soundness
 from vengine.verify.arrange import PAIR, VECTOR_TASKS, Array, Index, Output, arrange, excerpt, stacked, texts_of
 from vengine.verify.labels import label_indices
 from vengine.verify.metrics import Metric, get_metric, measure
@@ -172,7 +172,7 @@ class Judge:
             return lambda optimized, _: agreement.equal_values(self.original, optimized, self.budget)
         if soundness.directional(self.task):
             return lambda optimized, moves: agreement.directions(
-                moves, self.original, optimized, self.budget, self.seed
+                moves, self.original, optimized, self.samples, self.budget, self.seed
             )
         name, budget = self._logits_name(), self.budget
         if self.task == "token-classification":
@@ -181,7 +181,7 @@ class Judge:
             )
         if self.task == "scoring":
             return lambda optimized, _: agreement.scores(
-                _scores(self.original[name]), _scores(optimized[name]), budget, self.seed
+                _scores(self.original[name]), _scores(optimized[name]), self.samples, budget, self.seed
             )
         return lambda optimized, _: agreement.classes(
             _matrix(self.original[name]), _matrix(optimized[name]), self.labels, self.samples, budget
@@ -204,7 +204,8 @@ class Judge:
             move = np.abs(after - before)
             worst = int(np.argmax(move))
             result = self._measured(metric, before, after, truth)
-            return replace(result, worst=float(move[worst]), worst_sample=rows[worst])
+            moved = changes.of_scores([self.samples[i] for i in rows], before, after)
+            return replace(result, worst=float(move[worst]), worst_sample=rows[worst], changes=moved)
 
         return measured
 
@@ -241,12 +242,13 @@ class Judge:
         names = self.labels if len(self.labels) == width else tuple(str(i) for i in range(width))
         truth = label_indices([self.samples[i] for i in rows], self.labels, width)
         before = agreement.decisions(logits[rows])
+        likely = agreement.probabilities(logits[rows])
 
         def measured(optimized: Outputs, _: Sequence[Movement]) -> Measured:
             after_logits = _matrix(optimized[name])
             move = agreement.probability_move(logits, after_logits)
             result = self._compare_classes(
-                metric, before, agreement.decisions(after_logits[rows]), truth, names, np.array(rows)
+                metric, before, agreement.decisions(after_logits[rows]), truth, names, np.array(rows), likely
             )
             return replace(result, worst=float(move.max()), worst_sample=int(np.argmax(move)))
 
@@ -259,13 +261,13 @@ class Judge:
             self.note = f"Judged by agreement, because the labels can't train a probe: {fault}"
             return None
         probe = fit_probe(_vectors(self.original), labels, self.seed)
-        before = probe.predict(_vectors(self.original))
+        before, likely = probe.predict(_vectors(self.original)), probe.probabilities(_vectors(self.original))
         if probe.left_out:
             self.note = f"{probe.left_out} samples alone in their class, or without one, were left out of the probe"
 
         def measured(optimized: Outputs, moves: Sequence[Movement]) -> Measured:
             after = probe.predict(_vectors(optimized))
-            result = self._compare_classes(metric, before, after, probe.truth, probe.classes, probe.rows)
+            result = self._compare_classes(metric, before, after, probe.truth, probe.classes, probe.rows, likely)
             cosine = np.min([m.cosine for m in moves], axis=0)
             return replace(result, worst=float(cosine.min()), worst_sample=int(np.argmin(cosine)))
 
@@ -279,6 +281,7 @@ class Judge:
         truth: NDArray[np.intp],
         names: Sequence[str],
         rows: NDArray[np.intp],
+        likely: NDArray[np.float64],
     ) -> Measured:
         right, still = before == truth, after == truth
         losses, gains = int(np.sum(right & ~still)), int(np.sum(~right & still))
@@ -287,13 +290,14 @@ class Judge:
         else:  # the user's own metric reads names
             words = np.array(names)
             result = self._measured(metric, words[before], words[after], words[truth])
-        flipped = agreement.flips(
-            [self.samples[i] for i in rows], [names[i] for i in before], [names[i] for i in after]
-        )
+        judged = [self.samples[i] for i in rows]
+        answers = [names[i] for i in before], [names[i] for i in after]
+        moved = changes.of_classes(judged, *answers, changes.margins(likely, before, after))
         p = mcnemar(losses, gains)
         words_ = f"{losses} answers became wrong and {gains} right (McNemar p = {p:.2g})" if losses + gains else ""
         note = ". ".join(part for part in (words_ or "No right answer was lost or won", result.note) if part)
-        return replace(result, flipped=flipped, note=note)
+        flipped, changed = agreement.flips(judged, *answers), int(np.sum(before != after))
+        return replace(result, flipped=flipped, changed=changed, changes=moved, note=note)
 
     def _measured(self, metric: Metric, before: Array, after: Array, truth: Array) -> Measured:
         drop = measure(metric, before, after, truth, confidence=self.budget.confidence, seed=self.seed)
