@@ -99,7 +99,15 @@ def open_original(
         started = time.monotonic()
         first = answers(worker, prepared)
         took = time.monotonic() - started
-        judge = Judge(source.task, first, prepared.samples, budget, source.labels, seed=prepared.seed)
+        judge = Judge(
+            source.task,
+            first,
+            prepared.samples,
+            budget,
+            source.labels,
+            several_labels=source.several_labels,
+            seed=prepared.seed,
+        )
         many = _noise_samples(len(prepared.samples), took, seconds)
         more = [threads - 1] if threads > 1 and opening < seconds * _NOISE_SHARE else []
         noise = own_noise(worker, variant, prepared, first, many, more)

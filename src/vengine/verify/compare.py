@@ -19,9 +19,10 @@ What is compared:
 | embedding, features | scored pairs | Spearman of cosine and score |
 | embedding, features | classes | accuracy of a linear probe (`probe`) |
 | classification, tensor with one logit a class | classes | accuracy |
+| the same | lists of classes | micro-F1 of the logits above zero (`label_sets`) |
 | scoring | scores, or numbers as labels | Spearman of logit and score |
 | embedding, features, tensor | none | mean cosine |
-| classification, token-classification | none | share of unchanged classes |
+| classification, token-classification | none | share of unchanged classes, or of unchanged sets of them |
 | scoring | none | concordance |
 
 `Budget.metric` names another one, the user's own, or `agreement` to leave the labels aside. Before
@@ -39,7 +40,7 @@ from numpy.typing import NDArray
 
 from vengine.errors import DataError
 from vengine.types import Budget, Interval, Sample, Task, Verdict
-from vengine.verify import agreement, changes, soundness
+from vengine.verify import agreement, changes, label_sets, soundness
 from vengine.verify.arrange import PAIR, VECTOR_TASKS, Array, Index, Output, arrange, excerpt, stacked, texts_of
 from vengine.verify.labels import label_indices
 from vengine.verify.metrics import Metric, get_metric, measure
@@ -79,6 +80,7 @@ class Judge:
         samples: the user's data; a metric uses those that have a label or a score.
         budget: the largest drop, the metric (None: chosen from the data) and the confidence.
         labels: the model's class names, in the order of its logits.
+        several_labels: a text may have several of them; so it may where the samples list several.
         seed: for the halves of the probe, the bootstrap and the random pairs.
 
     Raises:
@@ -95,6 +97,7 @@ class Judge:
         budget: Budget,
         labels: Sequence[str] = (),
         *,
+        several_labels: bool = False,
         seed: int = 0,
     ) -> None:
         if not samples:
@@ -102,6 +105,7 @@ class Judge:
         soundness.check_original(original, samples)
         self.task, self.samples, self.budget, self.seed = task, tuple(samples), budget, seed
         self.original, self.labels = stacked(original), tuple(labels)
+        self.several_labels = several_labels
         self.note = ""  # why labels were left aside
         self.noise: float | None = None  # the original's own, relative (`noise.noise_floor`), where it was measured
         self._floats = tuple(name for name, rows in self.original.items() if soundness.is_float(rows))
@@ -148,9 +152,13 @@ class Judge:
         metric = None if wanted is None else get_metric(wanted, self.budget.direction)
         scored = [i for i, s in enumerate(self.samples) if _score(s, self.task) is not None]
         labelled = [i for i, s in enumerate(self.samples) if s.label is not None]
+        listed = any(s.labels is not None for s in self.samples)
+        sets = [i for i, s in enumerate(self.samples) if s.labels is not None or (s.label is not None and listed)]
         choice: Measure | None = None
         if scored and (metric is None or metric.needs != "class"):
             choice = self._scored(metric or get_metric("spearman"), scored)
+        elif sets and (metric is None or metric.needs != "score"):
+            choice = self._sets(metric or get_metric("micro_f1"), sets)
         elif labelled and (metric is None or metric.needs != "score"):
             choice = self._labelled(metric or get_metric("accuracy"), labelled)
         elif metric is None:
@@ -182,6 +190,11 @@ class Judge:
         if self.task == "scoring":
             return lambda optimized, _: agreement.scores(
                 _scores(self.original[name]), _scores(optimized[name]), self.samples, budget, self.seed
+            )
+        if self.several_labels and self.task == "classification":
+            logits, rows = _matrix(self.original[name]), range(len(self.samples))
+            return lambda optimized, _: label_sets.agreement(
+                self._flips(rows, logits, _matrix(optimized[name])), self.budget
             )
         return lambda optimized, _: agreement.classes(
             _matrix(self.original[name]), _matrix(optimized[name]), self.labels, self.samples, budget
@@ -254,6 +267,30 @@ class Judge:
 
         return measured
 
+    def _flips(self, rows: Sequence[int], before: Array, after: Array) -> label_sets.Flips:
+        judged = [self.samples[i] for i in rows]
+        return label_sets.Flips(samples=judged, rows=rows, before=before, after=after, names=self.labels)
+
+    def _sets(self, metric: Metric, rows: list[int]) -> Measure | None:
+        if self.task != "classification" and not self._tensor_logits():
+            self.note = f"Lists of labels were left aside: they can't judge the task {self.task}"
+            return None
+        name = self._logits_name()
+        logits = _matrix(self.original[name])[rows]
+        truth = label_sets.true_sets(self.samples, self.labels, logits.shape[1])[rows]
+        before = label_sets.answered_sets(logits)
+
+        def measured(optimized: Outputs, _: Sequence[Movement]) -> Measured:
+            flips = self._flips(rows, logits, _matrix(optimized[name])[rows])
+            sets = before, label_sets.answered_sets(flips.after), truth
+            result = self._measured(metric, *(label_sets.set_codes(*sets) if metric.name == "accuracy" else sets))
+            losses, gains = label_sets.losses_and_gains(*sets, whole=metric.name == "accuracy")
+            if metric.needs == "class":
+                result = _widen(result, losses, gains, self.budget.confidence)
+            return flips.told(_with_mcnemar(result, losses, gains))
+
+        return measured
+
     def _probed(self, metric: Metric) -> Measure | None:
         labels = [s.label for s in self.samples]
         fault = unfit(labels)
@@ -293,11 +330,9 @@ class Judge:
         judged = [self.samples[i] for i in rows]
         answers = [names[i] for i in before], [names[i] for i in after]
         moved = changes.of_classes(judged, *answers, changes.margins(likely, before, after))
-        p = mcnemar(losses, gains)
-        words_ = f"{losses} answers became wrong and {gains} right (McNemar p = {p:.2g})" if losses + gains else ""
-        note = ". ".join(part for part in (words_ or "No right answer was lost or won", result.note) if part)
+        result = _with_mcnemar(result, losses, gains)
         flipped, changed = agreement.flips(judged, *answers), int(np.sum(before != after))
-        return replace(result, flipped=flipped, changed=changed, changes=moved, note=note)
+        return replace(result, flipped=flipped, changed=changed, changes=moved)
 
     def _measured(self, metric: Metric, before: Array, after: Array, truth: Array) -> Measured:
         drop = measure(metric, before, after, truth, confidence=self.budget.confidence, seed=self.seed)
@@ -316,6 +351,16 @@ class Judge:
             absolute=drop.absolute,
             note=note,
         )
+
+
+def _with_mcnemar(result: Measured, losses: int, gains: int) -> Measured:
+    """The result with a note on the paired counts, and how likely they are where both are equally likely."""
+    words = "No right answer was lost or won"
+    if losses + gains:
+        words = (
+            f"{losses} answers became wrong and {gains} right (exact McNemar test: p = {mcnemar(losses, gains):.2g})"
+        )
+    return replace(result, note=". ".join(part for part in (words, result.note) if part))
 
 
 def _widen(result: Measured, losses: int, gains: int, confidence: float) -> Measured:
