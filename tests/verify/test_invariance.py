@@ -10,7 +10,7 @@ import pytest
 from vengine.errors import DataError, EngineError
 from vengine.text import Encoding
 from vengine.types import Invariance, Task
-from vengine.verify.invariance import ALWAYS, COST, PERHAPS, bears, invariance
+from vengine.verify.invariance import ALWAYS, COST, PERHAPS, bears, invariance, invariance_of_tensors
 
 NAMES = ("input_ids", "attention_mask")
 Feeds = Mapping[str, np.ndarray]
@@ -244,3 +244,94 @@ def test_any_number_of_texts(count: int, outcome: str) -> None:
 def test_no_texts_are_refused() -> None:
     with pytest.raises(DataError, match="no texts"):
         check(mean, "embedding", [])
+
+
+# --- outputs of other forms ------------------------------------------------------------------
+
+
+def attention(feeds: Feeds) -> np.ndarray:
+    """[batch, tokens, tokens]: two axes that follow the width of the call."""
+    rows = TABLE[feeds["input_ids"]]
+    return np.einsum("bid,bjd->bij", rows, rows) * feeds["attention_mask"][:, None, :]
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize(
+    ("model", "sound"),
+    [
+        (lambda f: TABLE[f["input_ids"], 0], True),  # a number for each token
+        (lambda f: TABLE[(f["input_ids"] + f["input_ids"].shape[1]) % 100, 0], False),
+        (attention, True),
+        (lambda f: attention(f) * (1 + 0.1 * len(f["input_ids"])), False),
+        (lambda f: np.ones((len(f["input_ids"]), 8)), True),  # texts of 8 tokens don't make a vector of 8 long
+    ],
+)
+def test_each_axis_that_follows_the_width_loses_its_padding(
+    side: str, model: Callable[[Feeds], np.ndarray], sound: bool
+) -> None:
+    found = check(model, "features", texts(), side=side)
+    assert found.outcome == ("pass" if sound else "fail"), found
+
+
+@pytest.mark.parametrize("lost", [lambda a: a[:-1], lambda a: np.concatenate([a, a]), lambda a: a.sum()])
+def test_lost_and_invented_rows_are_an_error_of_the_engine(lost: Callable[[np.ndarray], np.ndarray]) -> None:
+    with pytest.raises(EngineError, match="one row each"):
+        check(lambda f: np.asarray(lost(mean(f))), "embedding", texts())
+    with pytest.raises(EngineError, match="one row each"):
+        check_tensors(lambda f: np.asarray(lost(f["x"])), pictures())
+
+
+# --- tensors ---------------------------------------------------------------------------------
+
+
+def pictures(count: int = 40, width: int = 6) -> list[Feeds]:
+    return [{"x": row[None]} for row in np.random.default_rng(3).normal(0, 1, (count, width))]
+
+
+def check_tensors(model: Callable[[Feeds], np.ndarray], calls: list[Feeds]) -> Invariance | None:
+    return invariance_of_tensors(lambda f: {"out": model(f)}, calls, "tensor")
+
+
+@pytest.mark.parametrize(
+    ("model", "moves"),
+    [
+        (lambda f: f["x"] ** 2, ""),
+        (lambda f: f["x"] + 1e-5 * len(f["x"]), ""),
+        (lambda f: f["x"] * (1 + 0.1 * len(f["x"])), "alone_vs_batch"),
+        (lambda f: f["x"][::-1], "alone_vs_neighbours"),
+        (lambda f: f["x"] + 0.3 * f["x"].mean(axis=0), "alone_vs_batch"),
+        (lambda f: np.round(f["x"] / np.abs(f["x"]).max() * 7) * np.abs(f["x"]).max() / 7, "alone_vs_batch"),
+        (lambda f: np.where(len(f["x"]) > 1, np.nan, f["x"]), "alone_vs_neighbours"),
+    ],
+)
+def test_company_must_not_matter_to_tensors_either(model: Callable[[Feeds], np.ndarray], moves: str) -> None:
+    found = check_tensors(model, pictures())
+    assert found is not None
+    assert found.outcome == ("fail" if moves else "pass"), found
+    assert found.alone_vs_padded == 1.0
+    assert [c.what for c in found.checks] == [way.what for way in ALWAYS if way.key != "padded"]
+    if moves:
+        assert getattr(found, moves) < 0.999
+
+
+def test_only_samples_of_one_shape_share_a_batch() -> None:
+    widths = []
+
+    def model(feeds: Feeds) -> np.ndarray:
+        widths.append(feeds["x"].shape)
+        return feeds["x"] * len(feeds["x"])
+
+    found = check_tensors(model, [*pictures(3, width=5), *pictures(7), *pictures(2, width=4)])
+    assert found is not None
+    assert found.outcome == "fail"
+    assert {width for _, width in widths} == {6}
+    assert found.worst_sample.startswith("sample ")
+    assert check_tensors(model, [*pictures(1, width=5), *pictures(1)]) is None  # nothing can form a batch
+    lone = check_tensors(model, pictures(1))
+    assert lone is not None
+    assert lone.outcome == "undecided"
+
+
+def test_no_tensors_are_refused() -> None:
+    with pytest.raises(DataError, match="no samples"):
+        check_tensors(lambda f: f["x"], [])

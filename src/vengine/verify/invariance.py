@@ -9,17 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from vengine.engines.base import require_rows
 from vengine.errors import DataError, VengineError
 from vengine.text import Encoding, feeds
 from vengine.types import Company, Invariance, Outcome, Task
 from vengine.verify.arrange import Array
 
-Run = Callable[[dict[str, NDArray[np.int64]]], Mapping[str, Array]]
+Feeds = Mapping[str, Array]
+Run = Callable[[dict[str, NDArray[Any]]], Mapping[str, Array]]
 Answers = list[dict[str, Array]]  # one for each text, without padding
 Groups = list[list[int]]  # texts that are run together
 Side = Literal["left", "right"]
@@ -116,27 +118,49 @@ def invariance(
     bench = _Bench(run=run, encodings=encodings, names=names, pad_id=pad_id, side=side, max_tokens=max_tokens)
     chosen = _spread([e.length for e in encodings], count)
     tried = (*ALWAYS, *(c for c in PERHAPS if c.key in perhaps))
-    alone = bench.answers(chosen, _ALONE)
-    similar = np.array([similarities(alone, bench.answers(chosen, way), task) for way in tried])
+    alone, runs = bench.ask(chosen, _ALONE), {way.key: bench.ask(chosen, way) for way in tried}
+    axes, lengths = _token_axes([*alone, *runs["padded"]]), [encodings[i].length for i in chosen]
+    others = [(way, _of_each(runs[way.key], axes, lengths)) for way in tried]
+    return _judged(_of_each(alone, axes, lengths), others, task, bound, lambda i: _words(texts, chosen[i], "text"))
 
-    def named(row: NDArray[np.float64]) -> str:
-        culprit = chosen[int(np.argmin(row))]
-        return texts[culprit][:80] if culprit < len(texts) else f"text {culprit + 1}"
 
-    worst = {c.key: float(row.min()) for c, row in zip(tried, similar, strict=True)}
-    sound: Outcome = "pass" if len(chosen) > 1 else "undecided"
-    return Invariance(
-        outcome=sound if min(worst.values()) >= bound else "fail",
-        alone_vs_batch=worst["batch"],
-        alone_vs_padded=worst["padded"],
-        alone_vs_neighbours=worst["neighbours"],
-        bound=bound,
-        worst_sample=named(np.min(similar, axis=0)),
-        checks=tuple(
-            Company(what=c.what, similarity=worst[c.key], worst_sample=named(row))
-            for c, row in zip(tried, similar, strict=True)
-        ),
-    )
+def invariance_of_tensors(
+    run: Run,
+    calls: Sequence[Feeds],
+    task: Task,
+    bound: float = 0.999,
+    *,
+    texts: Sequence[str] = (),
+    count: int = MOST_TEXTS,
+) -> Invariance | None:
+    """The same for a model of tensors: some samples alone, in batches of 8, among other neighbours, in another order.
+
+    Nothing is padded, so that comparison stands at 1.
+
+    Args:
+        run: feeds → outputs of the model under test, any batch.
+        calls: the user's samples, each as a batch of one. Those of the most frequent shape are taken.
+        texts: the samples in words, for the report.
+
+    Returns:
+        As `invariance`; None where no two samples have the same shapes: nothing can form a batch.
+    """
+    if not calls:
+        raise DataError("there are no samples to check invariance on", next_step="give a file of samples with --data")
+    alike = _of_one_shape(calls)
+    if len(alike) < 2 <= len(calls):
+        return None
+    chosen = [alike[i] for i in _spread([0] * len(alike), count)]
+
+    def ask(way: Circumstance) -> Answers:
+        asked = [
+            _Call(group=g, width=0, side="right", outputs=_stacked(run, [calls[chosen[i]] for i in g]))
+            for g in way.groups(len(chosen))
+        ]
+        return _of_each(asked, {}, [0] * len(chosen))
+
+    others = [(way, ask(way)) for way in ALWAYS if way.stretch == 1]
+    return _judged(ask(_ALONE), others, task, bound, lambda i: _words(texts, chosen[i], "sample"))
 
 
 def bears(
@@ -158,15 +182,54 @@ def bears(
         return ()
     bench = _Bench(run=run, encodings=encodings, names=names, pad_id=pad_id, side="right", max_tokens=max_tokens)
     chosen = _spread([e.length for e in encodings], count)
-    alone = bench.answers(chosen, _ALONE)
+    alone, lengths = bench.ask(chosen, _ALONE), [encodings[i].length for i in chosen]
 
     def borne(way: Circumstance) -> bool:
         try:
-            return bool(similarities(alone, bench.answers(chosen, way), task).min() >= bound)
+            calls = bench.ask(chosen, way)
         except VengineError:  # what the original can't run at all, no variant has to
             return False
+        axes = _token_axes([*alone, *calls])
+        found = similarities(_of_each(alone, axes, lengths), _of_each(calls, axes, lengths), task)
+        return bool(found.min() >= bound)
 
     return tuple(way.key for way in PERHAPS if borne(way))
+
+
+def _judged(
+    alone: Answers,
+    others: Sequence[tuple[Circumstance, Answers]],
+    task: Task,
+    bound: float,
+    words: Callable[[int], str],
+) -> Invariance:
+    """Answers alone against those in each circumstance; what wasn't tried stands at 1."""
+    similar = np.array([similarities(alone, answers, task) for _, answers in others])
+    checks = tuple(
+        Company(what=way.what, similarity=float(row.min()), worst_sample=words(int(np.argmin(row))))
+        for (way, _), row in zip(others, similar, strict=True)
+    )
+    worst = {way.key: check.similarity for (way, _), check in zip(others, checks, strict=True)}
+    sound: Outcome = "pass" if len(alone) > 1 else "undecided"
+    return Invariance(
+        outcome=sound if min(worst.values()) >= bound else "fail",
+        alone_vs_batch=worst.get("batch", 1.0),
+        alone_vs_padded=worst.get("padded", 1.0),
+        alone_vs_neighbours=worst.get("neighbours", 1.0),
+        bound=bound,
+        worst_sample=words(int(np.argmin(np.min(similar, axis=0)))),
+        checks=checks,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Call:
+    """One call: which texts its last rows held, to how many tokens they were padded and where, and what came out."""
+
+    group: Sequence[int]
+    width: int
+    side: Side
+    outputs: Mapping[str, Array]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,11 +243,11 @@ class _Bench:
     side: Side
     max_tokens: int | None
 
-    def answers(self, chosen: Sequence[int], way: Circumstance) -> Answers:
-        """The chosen texts' own parts of the outputs, in this circumstance."""
+    def ask(self, chosen: Sequence[int], way: Circumstance) -> list[_Call]:
+        """Run the chosen texts in this circumstance."""
         texts = [self.encodings[i] for i in chosen]
-        found: dict[int, dict[str, Array]] = {}
         side = self.side if not way.turned else "left" if self.side == "right" else "right"
+        calls = []
         for group in way.groups(len(texts)):
             longest = max(1, *(texts[i].length for i in group))
             width = longest * way.stretch
@@ -192,12 +255,30 @@ class _Bench:
                 width = max(longest, min(width, self.max_tokens))
             rows = [_EMPTY] * way.empty_row + [texts[i] for i in group]
             outputs = self.run(feeds(rows, self.names, self.pad_id, length=width, side=side))
-            for row, i in enumerate(group, start=int(way.empty_row)):
-                found[i] = {name: _own(out[row], width, texts[i].length, side) for name, out in outputs.items()}
-        return [found[i] for i in range(len(texts))]
+            require_rows(outputs, len(rows))
+            calls.append(_Call(group=group, width=width, side=side, outputs=outputs))
+        return calls
 
 
 _EMPTY = Encoding(ids=np.zeros(0, dtype=np.int64), type_ids=np.zeros(0, dtype=np.int64), truncated=False)
+
+
+def _words(texts: Sequence[str], place: int, kind: str) -> str:
+    return texts[place][:80] if place < len(texts) else f"{kind} {place + 1}"
+
+
+def _of_one_shape(calls: Sequence[Feeds]) -> list[int]:
+    """Places of the samples of the most frequent shape: only those can stand in one batch."""
+    by_shape: dict[tuple[tuple[int, ...], ...], list[int]] = {}
+    for i, call in enumerate(calls):
+        by_shape.setdefault(tuple(call[name].shape for name in sorted(call)), []).append(i)
+    return max(by_shape.values(), key=len)
+
+
+def _stacked(run: Run, calls: Sequence[Feeds]) -> Mapping[str, Array]:
+    outputs = run({name: np.concatenate([call[name] for call in calls]) for name in calls[0]})
+    require_rows(outputs, len(calls))
+    return outputs
 
 
 def _spread(lengths: Sequence[int], count: int) -> list[int]:
@@ -207,11 +288,38 @@ def _spread(lengths: Sequence[int], count: int) -> list[int]:
     return [order[p] for p in places.tolist()]
 
 
-def _own(row: Array, width: int, length: int, side: str) -> Array:
-    """A text's own part of an output: without the padding, where the output has a row a token."""
-    if row.ndim < 2 or row.shape[0] != width:
-        return row
-    return row[width - length :] if side == "left" else row[:length]
+def _token_axes(calls: Sequence[_Call]) -> dict[str, tuple[int, ...]]:
+    """For each output the axes that follow the width of the call: one for hidden states, two for attention maps."""
+    different = len({call.width for call in calls}) > 1
+
+    def axes(name: str) -> tuple[int, ...]:
+        shapes = [call.outputs[name].shape for call in calls]
+        if not different and len(shapes[0]) < 3:
+            return ()  # calls of one width only: a vector may be as wide by chance
+        known = range(1, min(map(len, shapes)) if different else 2)
+        return tuple(a for a in known if all(s[a] == c.width for s, c in zip(shapes, calls, strict=True)))
+
+    return {name: axes(name) for name in calls[0].outputs}
+
+
+def _of_each(calls: Sequence[_Call], axes: Mapping[str, tuple[int, ...]], lengths: Sequence[int]) -> Answers:
+    """Each text's own part of the outputs, in the texts' order."""
+    found: dict[int, dict[str, Array]] = {}
+    for call in calls:
+        for row, i in enumerate(reversed(call.group), start=1):  # an empty row stands before the texts
+            found[i] = {
+                name: _own(rows[-row], axes.get(name, ()), lengths[i], call.side) for name, rows in call.outputs.items()
+            }
+    return [found[i] for i in range(len(lengths))]
+
+
+def _own(row: Array, axes: Sequence[int], length: int, side: str) -> Array:
+    """A text's own part of an output, without the padding: [tokens, …] where a token has a row or a number."""
+    for axis in axes:
+        size = row.shape[axis - 1]
+        kept = slice(size - length, size) if side == "left" else slice(0, length)
+        row = row[(slice(None),) * (axis - 1) + (kept,)]
+    return row[:, None] if axes and row.ndim == 1 else row
 
 
 def similarities(alone: Answers, other: Answers, task: Task) -> NDArray[np.float64]:
@@ -223,10 +331,11 @@ def similarities(alone: Answers, other: Answers, task: Task) -> NDArray[np.float
 def _output_similarity(alone: Sequence[Array], other: Sequence[Array], task: Task) -> NDArray[np.float64]:
     first = [np.atleast_2d(np.asarray(a, dtype=np.float64)) for a in alone]
     second = [np.atleast_2d(np.asarray(b, dtype=np.float64)) for b in other]
-    rows = np.concatenate([a.reshape(-1, a.shape[-1]) for a in first])
-    if task == "scoring" and len(rows) > 1:
-        rows = rows - rows.mean(axis=0)
-    size = float(np.sqrt(np.mean(np.sum(rows**2, axis=1))))
+    rows = [row for a in first for row in a.reshape(-1, a.shape[-1])]  # of attention maps each has its own width
+    if task == "scoring" and len(rows) > 1 and len({len(row) for row in rows}) == 1:
+        middle = np.mean(rows, axis=0)
+        rows = [row - middle for row in rows]
+    size = math.sqrt(float(np.mean([row @ row for row in rows]))) if rows else 0.0
     return np.array(list(_row_similarities(first, second, size)))
 
 
