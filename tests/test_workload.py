@@ -104,7 +104,8 @@ def test_columns_can_be_named(tmp_path: Path) -> None:
         ("a.jsonl", '{"text": "a"}\n{"txt": "b"}\n', "'txt'"),
         ("a.jsonl", '{"text": "a"}\n{"text": 5}\n', "the text is a int"),
         ("a.jsonl", '{"text": "a"}\n{"text": null}\n', "line 2"),
-        ("a.jsonl", '{"text": "a"}\n{"text": "b", "label": ["x"]}\n', "the label is a list"),
+        ("a.jsonl", '{"text": "a"}\n{"text": "b", "label": [["x"]]}\n', "the label is a list"),
+        ("a.jsonl", '{"text": "a"}\n{"text": "b", "label": ["x", ""]}\n', "a label in the list is empty"),
         ("a.jsonl", '{"text": "a"}\n{"text": "b", "score": NaN}\n', "not a number"),
         ("a.jsonl", '{"text": "a"}\n{"text": "\\ud800"}\n', "surrogate"),
         ("a.jsonl", "[" * 100_000 + "\n", "line 1"),
@@ -335,3 +336,18 @@ def test_directories_without_images_and_broken_images_are_refused(tmp_path: Path
     (tmp_path / "a.png").write_bytes((tmp_path / "a.png").read_bytes()[:40])
     with pytest.raises(DataError, match="can't be read"):
         fit_tensors(samples, [spec("x", "float32", "b", 3, 8, 8)])
+
+
+def test_a_list_of_labels_is_a_set_and_an_empty_one_says_none(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(
+        '{"text": "a", "labels": ["x", "y", "x"]}\n{"text": "b", "labels": []}\n{"text": "c", "labels": "z"}\n'
+    )
+    found = read_workload(path)
+    assert [(s.label, s.labels) for s in found.samples] == [(None, ("x", "y")), (None, ()), ("z", None)]
+    assert found.labelled
+
+
+def test_rows_of_labels_in_an_array_are_sets(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.zeros((2, 3)), labels=np.array([[1, 0, 1], [0, 0, 0]]))
+    assert [s.labels for s in read_workload(tmp_path / "a.npz").samples] == [("0", "2"), ()]

@@ -52,6 +52,7 @@ class Source:
     tokenizer: Path | None = None  # a tokenizers JSON file
     max_tokens: int | None = None  # longest text the model was made for
     labels: tuple[str, ...] = ()  # class names, in the order of the logits
+    several_labels: bool = False  # a text may have several classes: those whose logit is above zero
     pooling: str | None = None  # "mean", "cls", "max", … when the source brings a pooling
     normalize: bool = False  # L2 normalisation after pooling
     architecture: str = ""  # "BertModel"; for people, never for decisions
@@ -65,6 +66,7 @@ class Sample:
     text: str = ""
     pair: str | None = None
     label: str | None = None  # a class name, for labelled data
+    labels: tuple[str, ...] | None = None  # all its class names, where a text may have several; () = none of them
     score: float | None = None  # a number to correlate with, for scored pairs
     tensors: dict[str, Any] | None = None
 
@@ -83,7 +85,7 @@ class Workload:
 
     @property
     def labelled(self) -> bool:
-        return any(s.label is not None or s.score is not None for s in self.samples)
+        return any(s.label is not None or s.labels is not None or s.score is not None for s in self.samples)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +160,18 @@ class Interval:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Change:
+    """A sample whose answer changed, or one of those that moved most: a row for people to look at."""
+
+    text: str  # its start
+    label: str | None = None  # the right answer, where the user gave it
+    original: str = ""  # the answers in words; "" for vectors
+    optimized: str = ""
+    margin: float | None = None  # the original's probability for its answer, less that for the new one
+    distance: float | None = None  # how far it moved: 1 − cosine of a vector, the difference of a score
+
+
+@dataclass(frozen=True, kw_only=True)
 class Verdict:
     """Pass, fail or undecided, with what was measured. The comparison is with the untouched original."""
 
@@ -172,8 +186,21 @@ class Verdict:
     worst: float | None = None  # the worst single sample: lowest cosine or largest difference
     worst_sample: str = ""  # the start of that sample, for the report
     flipped: tuple[str, ...] = ()  # a few samples whose answer changed, as text
+    changed: int = 0  # how many samples' answers changed, where answers are classes
+    changes: tuple[Change, ...] = ()  # up to 20 of these, or the few that moved most; worst first
+    error: float | None = None  # largest difference of one output element, in units of the output's usual size
+    noise: float | None = None  # the same between two runs of the original; None: not measured
     implies: str = ""  # what an agreement says about accuracy, in words
     reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Company:
+    """One circumstance in which texts were run, and the text that moved most in it."""
+
+    what: str  # in words: "beside an empty row"
+    similarity: float
+    worst_sample: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,10 +213,12 @@ class Invariance:
     alone_vs_neighbours: float
     bound: float
     worst_sample: str = ""
+    checks: tuple[Company, ...] = ()  # every circumstance that was tried, the three above included
 
     @property
     def worst(self) -> float:
-        return min(self.alone_vs_batch, self.alone_vs_padded, self.alone_vs_neighbours)
+        named = (self.alone_vs_batch, self.alone_vs_padded, self.alone_vs_neighbours)
+        return min(*named, *(c.similarity for c in self.checks))
 
 
 @dataclass(frozen=True, kw_only=True)

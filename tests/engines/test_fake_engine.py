@@ -37,6 +37,24 @@ def test_padding_and_neighbours(tmp_path: Path, behaviour: dict[str, Any], same_
     assert np.allclose(session.run(alone(feeds))["sentence_embedding"], answer[:1], atol=1e-6) is same_alone
 
 
+def test_company_faults(tmp_path: Path) -> None:
+    feeds = text_feeds(3, 6)
+    honest = toy(tmp_path).run(feeds)["sentence_embedding"]
+    placed = toy(tmp_path, places=0.1).run(feeds)["sentence_embedding"]
+    np.testing.assert_allclose(placed - honest, 0.1 * np.arange(3)[:, None] * np.ones(8), atol=1e-6)
+    session = toy(tmp_path, drift_after=2)
+    moved = [np.abs(session.run(feeds)["sentence_embedding"] - honest).max() for _ in range(4)]
+    assert moved == pytest.approx([0, 0, 1, 1], abs=1e-6)
+    masked = {name: array.copy() for name, array in feeds.items()}
+    masked["attention_mask"][1] = 0
+    assert np.isnan(toy(tmp_path, poisoned=True).run(masked)["sentence_embedding"]).all()
+    masked["attention_mask"][1] = feeds["attention_mask"][1]
+    masked["attention_mask"][:, 0] = 0
+    assert not np.allclose(
+        toy(tmp_path, left=1).run(masked)["sentence_embedding"], toy(tmp_path).run(masked)["sentence_embedding"]
+    )
+
+
 def test_wrong_answers_on_request(tmp_path: Path) -> None:
     honest = toy(tmp_path).run(text_feeds())["sentence_embedding"]
     np.testing.assert_allclose(toy(tmp_path, scale=2).run(text_feeds())["sentence_embedding"], 2 * honest, rtol=1e-6)

@@ -269,3 +269,14 @@ def test_the_runner_takes_the_sessions_chunk(tmp_path: Path) -> None:
     session = PlannedSession(one(), {"only": inner}, {"only": profile(24)})
     TextRunner(session, tokenizer()).run_texts(TEXTS)
     assert max(batch * length for batch, length in inner.calls) <= 24
+
+
+@pytest.mark.parametrize("change", [lambda a: a[:-1], lambda a: np.concatenate([a, a[:1]])])
+def test_lost_and_invented_answers_are_the_engines_error(tmp_path: Path, change: Any) -> None:
+    class Careless(Recorder):
+        def run(self, feeds: Feeds) -> Outputs:
+            return {name: change(array) for name, array in super().run(feeds).items()}
+
+    session = Careless(recorder(tmp_path, "m"))
+    with pytest.raises(EngineError, match="one row each was expected"):
+        TextRunner(session, tokenizer()).run_texts(TEXTS)

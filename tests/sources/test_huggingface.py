@@ -67,6 +67,15 @@ def test_what_a_directory_is_taken_for(
     assert source.kind == "huggingface"
 
 
+@pytest.mark.parametrize("several", [True, False])
+def test_a_directory_says_whether_a_text_may_have_several_labels(tmp_path: Path, several: bool) -> None:
+    more = {"problem_type": "multi_label_classification"} if several else {}
+    folder = write_bert(tmp_path / "m", FACTORIES["sequence"], num_labels=3, **more)
+    source = open_source(folder, cache=tmp_path / "c")
+    assert source.several_labels is several
+    assert any("several labels" in note for note in source.notes) is several
+
+
 def test_facts_for_people(bert: Path, tmp_path: Path) -> None:
     (tmp_path / "m").symlink_to(bert)
     source = open_source(tmp_path / "m", cache=tmp_path / "c")

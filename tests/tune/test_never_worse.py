@@ -60,6 +60,11 @@ BAD = [
     pytest.param({**FAST, "noise": 0.07}, "refused", "more than the budget", Budget(), id="over the budget"),
     pytest.param({**FAST, "nan_on": 1}, "refused", "NaN", Budget(), id="not a number"),
     pytest.param({**FAST, "neighbours": 0.3}, "refused", "other company", LOOSE, id="depends on its neighbours"),
+    pytest.param({**FAST, "places": 0.005}, "refused", "other company", LOOSE, id="depends on its place"),
+    pytest.param({**FAST, "left": 0.3}, "refused", "padded on the other side", Budget(), id="hears left padding"),
+    pytest.param(
+        {**FAST, "poisoned": True}, "refused", "beside an empty row: -1.0", Budget(), id="poisoned by padding"
+    ),
     pytest.param({**FAST, "allocate_mb": 700}, "failed", "of 400 MiB", SMALL, id="over the memory limit"),
     pytest.param({**FAST, "crash_on": 2}, "failed", "SIGSEGV", Budget(), id="crashes when it runs"),
     pytest.param({**FAST, "crash_on": "open", "crash_with": 3}, "failed", "3", Budget(), id="crashes when it opens"),
@@ -107,6 +112,39 @@ def test_the_good_one_ships_beside_bad_ones(tmp_path: Path, monkeypatch: pytest.
     ratio = report["speedup"]["workload"]
     assert 1.0 < ratio["low"] <= ratio["ratio"] <= ratio["high"] < 6
     assert verify(tmp_path / "toy.vengine")["ok"]
+
+
+def test_answers_that_drift_are_found_before_they_ship(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sound for as many calls as a trial takes to verify it, wrong after some more."""
+    variants = {"tired": {"delay_ms": 0.2, "drift_after": 200}, "good": {"delay_ms": 0.6}}
+    report = run(tmp_path, monkeypatch, variants, seconds=5)
+    assert {t["recipe"]["precision"]: t["status"] for t in report["trials"]} == {"tired": "failed", "good": "ok"}
+    assert "differently after many other requests" in report["refused"][0]["reason"]
+    assert [v["precision"] for v in report["variants"]] == ["good"]
+    aged = report["invariance"]["checks"][-1]
+    assert (aged["what"], aged["similarity"]) == ("after many other requests", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("original", "least", "most"),
+    [({}, 0.0, 1e-6), ({"noise": 0.01, "repeats": 0.01}, 0.002, 0.2)],
+    ids=["exact", "noisy"],
+)
+def test_errors_are_told_beside_the_originals_own_noise(
+    original: dict[str, Any], least: float, most: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = run(tmp_path, monkeypatch, {"good": {**FAST, "noise": 0, "repeats": 0}}, original=original)
+    floor, accuracy = report["original"]["noise"], report["accuracy"]
+    assert least <= floor["max_relative"] <= most
+    assert (floor["runs"], floor["samples"]) == (2, 60)
+    assert accuracy["noise"] == floor["max_relative"]
+    assert accuracy["error"] is not None
+    assert accuracy["reason"].endswith(("noise", "exactly", "bit"))
+
+
+def test_what_the_original_doesnt_bear_is_asked_of_no_variant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = run(tmp_path, monkeypatch, {"good": FAST}, original={"left": 0.3, "poisoned": True})
+    assert report["trials"][0]["status"] == "ok", report["refused"]
 
 
 SHORT = {"delay_ms": 0.2, "delay_us_per_token": 6}

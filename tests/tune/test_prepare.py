@@ -13,6 +13,7 @@ from tests.tune.making import texts, toy, workload
 
 from vengine.errors import DataError
 from vengine.tune.prepare import WORKLOAD, Prepared, prepare
+from vengine.tune.trial import company_texts
 from vengine.types import Recipe, RuntimeProfile, Sample, Settings, Source, TensorSpec, Workload
 
 VARIANT = Recipe(engine="fake", precision="fp32", profile=RuntimeProfile(threads=1))
@@ -145,3 +146,17 @@ def test_a_slow_model_is_timed_on_fewer_texts_of_the_same_lengths(concurrency: i
     means = [np.mean([text.length for text in p.arriving]) for p in (ready, slow)]
     assert means[1] == pytest.approx(means[0], rel=0.15)
     assert slow.samples == ready.samples
+
+
+@pytest.mark.parametrize(("tokens", "count"), [(math.inf, 24), (1e6, 24), (600.0, None), (1.0, 8)])
+def test_a_slow_model_keeps_fewer_texts_company(tokens: float, count: int | None, tmp_path: Path) -> None:
+    found = company_texts(prepared(tmp_path).thinned(tokens))
+    assert 8 <= found <= 24
+    assert count is None or found == count
+    assert count is not None or 8 < found < 24
+
+
+def test_places_of_a_cut_are_where_its_samples_stand(tmp_path: Path) -> None:
+    ready = prepared(tmp_path)
+    for most in (7, 64, 500):
+        assert tuple(ready.samples[i] for i in ready.places(most)) == ready.cut(most).samples

@@ -539,3 +539,83 @@ def test_a_sample_counts_by_its_worst_output() -> None:
     found = verdict("tensor", original, after, TEXTS[:40], BUDGET)
     assert found.outcome == "fail"
     assert found.optimized < 0.97
+
+
+# --- what changed, for the eye ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_changed_answers_are_listed_surest_first_with_label_answers_and_margin(labelled: bool) -> None:
+    after = flips(LOGITS, 25, 5, CLASS)
+    names = tuple(f"Kind {i}" for i in range(CLASSES))
+    samples = NUMBERED if labelled else TEXTS
+    found = verdict("classification", {"logits": LOGITS}, {"logits": after}, samples, BUDGET, names)
+    assert (found.changed, len(found.changes)) == (30, 20)
+    likely = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)
+    margins = []
+    for row in found.changes:
+        place = int(row.text.removeprefix("letter number "))
+        was, now = LOGITS[place].argmax(), after[place].argmax()
+        assert (row.original, row.optimized) == (names[was], names[now])
+        assert row.label == (str(CLASS[place]) if labelled else None)
+        assert row.margin == pytest.approx(likely[place, was] - likely[place, now])
+        margins.append(row.margin)
+    assert margins == sorted(margins, reverse=True)
+    everywhere = [likely[i, LOGITS[i].argmax()] - likely[i, after[i].argmax()] for i in range(N)]
+    assert margins[0] == pytest.approx(max(everywhere))
+
+
+def test_a_probes_changed_answers_have_the_probes_margins() -> None:
+    rows = unit(np.random.default_rng(4).normal(0, 1, (N, 8)))
+    samples = tuple(Sample(text=str(i), label="left" if x < 0 else "right") for i, x in enumerate(rows[:, 0]))
+    outputs = [{"sentence_embedding": r} for r in (rows, unit(noisy(rows, 0.1)))]
+    found = verdict("embedding", *outputs, samples, Budget(max_drop=0.5))
+    assert 0 < len(found.changes) <= found.changed
+    assert all(row.label and row.original != row.optimized and 0 <= (row.margin or 0) <= 1 for row in found.changes)
+
+
+@pytest.mark.parametrize(
+    ("case", "key", "words"),
+    [
+        ("embedding", "sentence_embedding", False),
+        ("embedding, scored pairs", "sentence_embedding", True),
+        ("scoring", "logits", True),
+        ("scoring, scores", "logits", True),
+        ("tensor", "map", False),
+    ],
+)
+def test_the_furthest_moved_are_listed_where_there_are_no_classes(case: str, key: str, words: bool) -> None:
+    task, original, samples = CASES[case]
+    after = {name: np.array(rows) for name, rows in changed(original, lambda r: noisy(r, 0.003)).items()}
+    after[key][9] = noisy(np.array(original[key])[9], 0.1)
+    found = verdict(task, original, after, samples, BUDGET)
+    assert found.changes[0].text.startswith(samples[9].text)
+    distances = [row.distance or 0 for row in found.changes]
+    assert len(distances) == 5
+    assert distances == sorted(distances, reverse=True)
+    assert bool(found.changes[0].original) is words
+    assert found.changes[0].label == (None if samples[9].score is None else f"{samples[9].score:.4g}")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_nothing_is_listed_where_nothing_moved(case: str) -> None:
+    task, original, samples = CASES[case]
+    found = verdict(task, original, changed(original, lambda r: r.astype(np.float64)), samples, BUDGET)
+    assert (found.changed, found.changes) == (0, ())
+
+
+def test_texts_with_changed_tokens_are_listed_by_their_share() -> None:
+    after = [np.array(rows) for rows in TOKEN_LOGITS]
+    for place, count in ((3, 2), (8, 4)):
+        after[place][:count] *= -1
+    found = verdict("token-classification", {"logits": TOKEN_LOGITS}, {"logits": after}, TEXTS, BUDGET)
+    shares = {TEXTS[i].text: n / len(after[i]) for i, n in ((3, 2), (8, 4))}
+    assert found.changed == 2
+    assert [row.text for row in found.changes] == sorted(shares, key=lambda t: -shares[t])
+    assert {row.optimized for row in found.changes} == {f"{n} of {len(after[i])} tokens" for i, n in ((3, 2), (8, 4))}
+
+
+def test_a_long_text_is_cut_for_the_list() -> None:
+    samples = tuple(Sample(text="word " * 50 + str(i)) for i in range(N))
+    found = verdict("classification", {"logits": LOGITS}, {"logits": flips(LOGITS, 3, 0, CLASS)}, samples, BUDGET)
+    assert {len(row.text) for row in found.changes} == {80}

@@ -181,11 +181,11 @@ def _refuse_unknown_metric(budget: Budget) -> None:
 
 def _refuse_foreign_labels(prepared: Prepared, metric: str | None) -> None:
     """Labels that are no classes of the model are found before the export, not after it."""
-    from vengine.verify.labels import label_indices
+    from vengine.verify.label_sets import true_sets
 
     classes = prepared.source.labels
     if prepared.source.task == "classification" and metric is None and classes:
-        label_indices([s for s in prepared.samples if s.label is not None], classes, len(classes))
+        true_sets(prepared.samples, classes, len(classes))
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from vengine.sources import example_feeds
 from vengine.tune.prepare import WORKLOAD, Prepared
 from vengine.tune.search import Found
 from vengine.tune.trial import Original, open_worker
-from vengine.types import Budget, Cell, Interval, Machine, Plan, PlanEntry, Settings, Trial, Variant
+from vengine.types import Budget, Cell, Interval, Invariance, Machine, Plan, PlanEntry, Settings, Trial, Variant
 
 if TYPE_CHECKING:
     from vengine.tune.race import Times
@@ -76,7 +76,7 @@ def draft_bundle(shipment: Shipment) -> Draft:
             met=shipment.found.outcome == "pass",
             pad_id=shipment.prepared.tokenizer.pad_id if shipment.prepared.tokenizer else 0,
             verdict=leader.verdict if leader else None,
-            invariance=leader.invariance if leader else None,
+            invariance=_invariance(shipment),
             timings=tuple(Timing(variant=name, cells=cells) for name, cells in tables(shipment).items()),
             gains=tuple(Gain(where=name, ratio=ratio) for name, ratio in gains(shipment).items()),
             original_rss_bytes=shipment.original.worker.peak_rss_bytes,
@@ -161,6 +161,7 @@ def report_of(shipment: Shipment, *, bundle: str, digest: str, command: Sequence
             "cells": to_json(tables(shipment).get("original", ())),
             "metric": verdict.metric if verdict else None,
             "value": verdict.original if verdict else None,
+            "noise": to_json(original.noise),
         },
         "trials": [_trial(t) for t in found.trials],
         "variants": _variants(shipment),
@@ -168,7 +169,7 @@ def report_of(shipment: Shipment, *, bundle: str, digest: str, command: Sequence
         "cells": to_json(tables(shipment)),
         "speedup": {name: _ratio(ratio) for name, ratio in gains(shipment).items()},
         "accuracy": _accuracy(leader),
-        "invariance": to_json(leader.invariance) if leader and leader.invariance else None,
+        "invariance": to_json(_invariance(shipment)),
         "memory": {"original_rss": original.worker.peak_rss_bytes, "optimized_rss": found.planned_rss_bytes},
         "refused": [{"recipe": t.recipe.label, "reason": t.reason} for t in found.trials if t.status != "ok"],
         "reproduce": [" ".join(command), f"vengine verify {bundle}", f"vengine bench {source.location} {bundle}"],
@@ -244,4 +245,15 @@ def _accuracy(leader: Trial | None) -> dict[str, Any] | None:
         "worst": v.worst,
         "worst_sample": v.worst_sample,
         "flipped": list(v.flipped),
+        "changed": v.changed,
+        "changes": to_json(v.changes),
+        "error": v.error,
+        "noise": v.noise,
+        "reason": v.reason,
     }
+
+
+def _invariance(shipment: Shipment) -> Invariance | None:
+    """The leader's, and how the plan itself answered after its race."""
+    found, aged = shipment.leader.invariance if shipment.leader else None, shipment.found.aged
+    return replace(found, checks=(*found.checks, aged)) if found and aged else found

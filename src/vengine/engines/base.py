@@ -220,6 +220,16 @@ def _words(shape: Sequence[int | str]) -> str:
     return f"[{', '.join(map(str, shape))}]"
 
 
+def require_rows(outputs: Mapping[str, Array], count: int) -> None:
+    """Raise EngineError unless every output has one row for each of the call's inputs."""
+    for name, array in outputs.items():
+        if array.shape[:1] != (count,):
+            raise EngineError(
+                f"output {name!r} has the shape {_words(array.shape)} for a call of {count}: one row each was expected",
+                next_step="don't use this variant: it loses answers, or invents some",
+            )
+
+
 def named_axes(shape: Sequence[object]) -> tuple[int | str, ...]:
     """A shape whose free axes have names: the engine's own, else batch, length (of two) or dimN."""
 

@@ -7,6 +7,8 @@ honest toy is deterministic and indifferent to padding and neighbours.
      "delay_ms": 0, "delay_us_per_token": 0,               # time of a call
      "crowded_ms": 0,                                      # more, while another toy is open in the process
      "scale": 1, "noise": 0, "neighbours": 0,              # wrong answers: ×scale, +noise by length, +batch mean
+     "places": 0, "left": 0, "repeats": 0,                 # + by place in the batch, if padded left, by call
+     "drift_after": N, "poisoned": true,                   # wrong from call N + 1 on; NaN beside a fully masked row
      "crash_on": N | "open", "crash_with": "SIGSEGV" | 3,  # the N-th call (from 1), or loading; signal or exit code
      "hang_on": N | "open", "raise_on": N | "open", "nan_on": N,
      "print_on": N | "open",                               # chatter on standard output, below Python too
@@ -19,6 +21,7 @@ honest toy is deterministic and indifferent to padding and neighbours.
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import time
@@ -44,7 +47,8 @@ _OUTPUTS = [{"name": "sentence_embedding", "dtype": "float32", "shape": ["batch"
 _FAULTS = ("crash_on", "crash_with", "hang_on", "raise_on", "nan_on", "print_on", "allocate_mb", "precision_run")
 _TIMES = ("delay_ms", "delay_us_per_token", "crowded_ms")
 _HONEST = ("inputs", "outputs", "scale", "noise", "neighbours", "nodes", "precisions")
-_KEYS = frozenset((*_FAULTS, *_TIMES, *_HONEST))
+_COMPANY = ("places", "left", "repeats", "drift_after", "poisoned")
+_KEYS = frozenset((*_FAULTS, *_TIMES, *_HONEST, *_COMPANY))
 _MEGABYTE = 1 << 20
 _OPEN: weakref.WeakSet[FakeSession] = weakref.WeakSet()
 
@@ -136,9 +140,20 @@ class FakeSession:
         vectors = vectors * self._behaviour.get("scale", 1)
         vectors = vectors + self._behaviour.get("noise", 0) * np.cos(np.arange(vectors.shape[-1]) + tokens.shape[1])
         vectors = vectors + self._behaviour.get("neighbours", 0) * vectors.mean(axis=0, keepdims=True)
+        vectors = vectors + self._company(mask, vectors.ndim)
         if self._behaviour.get("nan_on") == self._calls:
             vectors[0] = np.nan
         return np.asarray(vectors, dtype=spec.dtype)
+
+    def _company(self, mask: Array, axes: int) -> Array:
+        """What is wrong with each row because of where and when it ran, and what beside."""
+        wrong = self._behaviour.get("places", 0) * np.arange(len(mask), dtype=np.float64)
+        wrong += self._behaviour.get("left", 0) * (mask[:, 0] == 0)
+        wrong += self._behaviour.get("repeats", 0) * np.cos(self._calls)
+        wrong += self._calls > self._behaviour.get("drift_after", math.inf)
+        if self._behaviour.get("poisoned") and not mask.any(axis=1).all():
+            wrong += np.nan
+        return np.asarray(wrong.reshape(-1, *([1] * (axes - 1))))
 
 
 def _tokens_and_mask(inputs: Sequence[TensorSpec], arrays: Sequence[Array]) -> tuple[Array, Array]:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vengine.engines.base import Array, Feeds, Outputs, Session, size_of
+from vengine.engines.base import Array, Feeds, Outputs, Session, require_rows, size_of
 from vengine.engines.recording import Recording, joined
 from vengine.errors import EngineError, UsageError
 from vengine.text import Text, Tokenizer, batches, feeds, padded_length
@@ -256,6 +256,8 @@ class TextRunner:
             for group, width in zip(groups, widths, strict=True)
         ]
         answers = self._session.run_many(calls) if calls else []
+        for group, answer in zip(groups, answers, strict=True):
+            require_rows(answer, len(group))
         return {spec.name: self._restore(spec, groups, answers, lengths) for spec in self._session.outputs}
 
     def _width(self, longest: int) -> int:

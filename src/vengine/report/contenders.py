@@ -130,6 +130,7 @@ def _trial(data: dict[str, Any]) -> Contender:
 
 def _worst_company(data: dict[str, Any]) -> float | None:
     values = [number(data.get(f"alone_vs_{k}")) for k in ("batch", "padded", "neighbours")]
+    values += [number(check.get("similarity")) for check in rows(data, "checks")]
     known = [v for v in values if v is not None]
     return min(known) if known else None
 

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from vengine.report.contenders import Report, budget, drop_of, metric, optimized, part, winner
+from vengine.report.evidence import largest_error
 from vengine.report.wording import MISSING, clean, interval, number, percent, saved, score, seconds, size, times_range
 
 
@@ -23,10 +24,12 @@ def facts(report: Report) -> list[tuple[str, str]]:
             f"{score(number(accuracy.get('optimized')))}, drop {percent(drop.value if drop else None)}"
             f" of at most {percent(budget(report))}, {accuracy.get('samples', '?')} samples",
         ),
+        ("largest error", largest_error(accuracy)),
         ("invariance", MISSING if company is None else f"the same text in other company: {score(company)} at worst"),
         ("peak memory", f"{size(before)} → {size(after)}"),
         ("took", f"{seconds(number(report.get('seconds')))} on {clean(part(report, 'machine').get('cpu', '?'))}"),
     ]
+    found = [(name, text) for name, text in found if text]
     return found if optimized(report) else [f for f in found if f[0] in ("peak memory", "took") and before]
 
 

@@ -18,6 +18,7 @@ from vengine.report.contenders import (
     rows,
     texts,
 )
+from vengine.report.evidence import Rows, changes, company
 from vengine.report.facts import facts, speedups, token_range
 from vengine.report.wording import (
     cells_wide,
@@ -43,6 +44,8 @@ def markdown(report: Report) -> str:
         *_section("What is in the bundle", _contents(report)),
         *_section("Faster at each shape (batch × length)", _shapes(report)),
         *_section("What was refused or skipped, and why", _refused(report)),
+        *_evidence(changes(report)),
+        *_evidence(company(report)),
         *_section("Side by side", _side_by_side(report)),
         *_section("Reproduce", _commands(report)),
     ]
@@ -126,6 +129,15 @@ def _shapes(report: Report) -> str:
 def _refused(report: Report) -> str:
     found = [(literal(r.get("recipe", "?")), literal(r.get("reason", ""))) for r in rows(report, "refused")]
     return _grid(("recipe", "because"), found)
+
+
+def _evidence(found: Rows | None) -> list[str]:
+    if found is None:
+        return []
+    right = [i for i, name in enumerate(found.head) if name in found.figures]
+    body = [[literal(cell) for cell in row] for row in found.body]
+    grid = _grid([literal(h) for h in found.head], body, right=right)
+    return [f"## {found.title}", literal(found.note), grid]
 
 
 def _side_by_side(report: Report) -> str:

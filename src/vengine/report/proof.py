@@ -6,6 +6,7 @@ from html import escape
 from typing import Any
 
 from vengine.report.contenders import Report, budget, drop_of, metric, optimized, part, recipe_label, rows, texts
+from vengine.report.evidence import Rows, changes, company, largest_error, notes
 from vengine.report.facts import token_range
 from vengine.report.wording import (
     clean,
@@ -39,12 +40,35 @@ def _outcome(value: Any) -> str:
 def verdict(report: Report) -> str:
     """What was compared with what, the worst case, and what a text's company does to it."""
     accuracy = part(report, "accuracy")
-    found = [*_accuracy(report, accuracy), *_company(part(report, "invariance"))]
+    circumstances = company(report)
+    found = [*_accuracy(report, accuracy), *_company(part(report, "invariance"), named=circumstances is not None)]
     if not found:
         return ""
     intro = "Compared with the untouched original, on the workload’s own samples."
     shipped = _shipped(report)
-    return f'<h2>Verdict</h2><p class="unit">{intro}</p>{_pairs(found)}{shipped}'
+    below = "" if circumstances is None else f"<h3>{escape(circumstances.title)}</h3>{_rows(circumstances)}"
+    return f'<h2>Verdict</h2><p class="unit">{intro}</p>{_pairs(found)}{below}{shipped}'
+
+
+def changed(report: Report) -> tuple[str, str]:
+    """(title, markup) of the samples whose answers changed or moved most; ("", "") where there are none."""
+    found = changes(report)
+    return ("", "") if found is None else (found.title, f"<h2>{escape(found.title)}</h2>{_rows(found)}")
+
+
+def _rows(found: Rows) -> str:
+    """A table of other people's texts, escaped."""
+    kinds = [' class="num"' if h in found.figures else ' class="long"' if h == found.long else "" for h in found.head]
+    tops = zip(found.head, (k if "num" in k else "" for k in kinds), strict=True)
+    top = "".join(f'<th scope="col"{k}>{escape(h)}</th>' for h, k in tops)
+    body = "".join(
+        "<tr>" + "".join(f"<td{k}><bdi>{escape(c)}</bdi></td>" for c, k in zip(row, kinds, strict=True)) + "</tr>"
+        for row in found.body
+    )
+    return (
+        f'<p class="unit">{escape(found.note)}</p><div class="scroll" tabindex="0" role="region" '
+        f'aria-label="{escape(found.title)}"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+    )
 
 
 def _accuracy(report: Report, accuracy: dict[str, Any]) -> list[tuple[str, str]]:
@@ -55,12 +79,14 @@ def _accuracy(report: Report, accuracy: dict[str, Any]) -> list[tuple[str, str]]
     span = f" (95 % interval {percent(drop.low)} to {percent(drop.high)})" if drop.high > drop.low else ""
     worst = number(accuracy.get("worst"))
     return [
-        ("accuracy", f"{_outcome(accuracy.get('verdict'))} on {escape(clean(accuracy.get('samples', '?')))} samples"),
+        ("outcome", f"{_outcome(accuracy.get('verdict'))} on {escape(clean(accuracy.get('samples', '?')))} samples"),
         (metric(report), escape(f"{score(before)} → {score(after)}" if before is not None else score(after))),
         ("drop", escape(f"{percent(drop.value)}{span}; the budget is {percent(budget(report))}")),
+        ("noted", escape(notes(accuracy))),
         ("which implies", escape(clean(accuracy.get("implies") or ""))),
+        ("largest error", escape(largest_error(accuracy))),
         ("worst sample", f"{escape(score(worst))} {_quote(accuracy.get('worst_sample'))}" if worst is not None else ""),
-        ("changed answers", _flips(accuracy.get("flipped"))),
+        ("changed answers", "" if rows(accuracy, "changes") else _flips(accuracy.get("flipped"))),
     ]
 
 
@@ -72,11 +98,14 @@ def _flips(flipped: Any) -> str:
     return f'<ul class="flips">{items}{more}</ul>'
 
 
-def _company(data: dict[str, Any]) -> list[tuple[str, str]]:
+def _company(data: dict[str, Any], *, named: bool) -> list[tuple[str, str]]:
+    """The outcome; and the numbers too, where no table names the circumstances."""
     if not data:
         return []
     bound = number(data.get("bound"))
     found = [("same text, other company", f"{_outcome(data.get('outcome'))}, at least {escape(score(bound))} is asked")]
+    if named:
+        return found
     names = {"batch": "in a batch of 8", "padded": "padded to twice its length", "neighbours": "among other neighbours"}
     for name, words in names.items():
         value = number(data.get(f"alone_vs_{name}"))

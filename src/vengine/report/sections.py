@@ -12,7 +12,7 @@ from vengine.report.charts import HALF, NARROW, WIDE, counts_of, histogram, memo
 from vengine.report.contenders import Contender, Report, budget, contenders, kind, metric, optimized, part, rows
 from vengine.report.curves import Series, batches, key, panel, points, ranges, scale_words, scatter, series
 from vengine.report.glance import glance
-from vengine.report.proof import footer, reproduce, side_by_side, verdict
+from vengine.report.proof import changed, footer, reproduce, side_by_side, verdict
 from vengine.report.wording import (
     clean,
     digits,
@@ -53,6 +53,7 @@ def sections(report: Report) -> list[Section]:
         _traffic(report),
         _refused(report),
         Section(anchor="verdict", title="Verdict", short="Verdict", content=verdict(report)),
+        _changes(report),
         Section(anchor="side", title="Side by side", short="Side by side", content=side_by_side(report)),
         Section(anchor="reproduce", title="Reproduce", short="Reproduce", content=reproduce(report)),
     ]
@@ -207,6 +208,11 @@ def _traffic(report: Report) -> Section:
 def _tokens(lengths: dict[str, Any]) -> str:
     mean, longest = number(lengths.get("mean")), number(lengths.get("max"))
     return "" if mean is None or longest is None else f"mean {digits(mean)}, longest {longest:g}"
+
+
+def _changes(report: Report) -> Section:
+    title, content = changed(report)
+    return Section(anchor="changes", title=title, short="Changes", content=content)
 
 
 def _refused(report: Report) -> Section:

@@ -16,6 +16,7 @@ from vengine.report.contenders import (
     rows,
     texts,
 )
+from vengine.report.evidence import changes
 from vengine.report.facts import facts, token_range
 from vengine.report.progress import COLOURS, MARKS, LiveProgress, PlainProgress, progress_for
 from vengine.report.wording import (
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LiveProgress", "PlainProgress", "print_report", "progress_for", "side_by_side"]
 
+_SHOWN_CHANGES = 3
 _STYLE = {"pass": "bold green", "fail": "bold red", "undecided": "bold yellow"}
 _WORD = {"pass": "✓ target met", "fail": "✗ target missed", "undecided": "? undecided"}
 
@@ -47,7 +49,7 @@ def print_report(report: Report, console: Console | None = None) -> None:
 
     console = console or Console()
     trials = _trials(report, brief=console.width < 96)
-    for block in (_headline(report), _facts(report), trials, _plan(report), _reasons(report)):
+    for block in (_headline(report), _facts(report), trials, _plan(report), _changes(report), _reasons(report)):
         if block is not None:
             console.print(block)
             console.print()
@@ -158,6 +160,23 @@ def _plan(report: Report) -> RenderableType | None:
     if spare:
         table.add_row(Text("fallback"), Text(recipe_label(spare)), Text(""), Text("any CPU"), style="dim")
     return table
+
+
+def _changes(report: Report) -> RenderableType | None:
+    """The first few of them; Markdown and HTML show more."""
+    from rich.text import Text
+
+    found = changes(report, _SHOWN_CHANGES, 64)
+    if found is None:
+        return None
+    lines = [Text(found.title, style="bold"), Text(found.note, style="dim")]
+    for row in found.body:
+        named = dict(zip(found.head, row, strict=True))
+        text, before, after = (named.pop(name, "") for name in ("text", "original", "bundle"))
+        rest = ", ".join(f"{name} {value}" for name, value in named.items() if value)
+        arrow = f"{before} → {after}" if before else after
+        lines.append(Text(f"  {text}\n    " + ", ".join(words for words in (arrow, rest) if words)))
+    return Text("\n").join(lines)
 
 
 def _reasons(report: Report) -> RenderableType | None:

@@ -10,7 +10,7 @@ from vengine.digests import digest_json
 from vengine.errors import SourceError
 from vengine.sources.checkpoint import Loaded, brief, load, refuse_other_sizes
 from vengine.sources.directory_reading import Reading, read_directory
-from vengine.sources.metadata import class_names, licence, meaning, read_settings, short_name
+from vengine.sources.metadata import class_names, licence, meaning, read_settings, several_labels, short_name
 from vengine.sources.safetensors_file import Weights, read_weights, weight_files
 from vengine.sources.sentence_layout import DenseStep, dense_weights
 from vengine.sources.shapes import specs_of
@@ -69,6 +69,7 @@ def inspect(
         tokenizer=tokenizer.path if tokenizer else None,
         max_tokens=_max_tokens(reading, loaded) if tokenizer else None,
         labels=class_names(loaded.config.to_dict()) if _has_labels(reading) else (),
+        several_labels=several_labels(reading.config),
         pooling=reading.layout.label,
         normalize=reading.layout.normalize,
         architecture=reading.architecture,
@@ -177,7 +178,7 @@ def _all_notes(
     kinds = {entry.dtype for entry in weights.entries.values()} & {"F16", "BF16", "F64"}
     if kinds:
         extra.append(f"weights stored as {'/'.join(sorted(kinds))} are computed in float32")
-    if reading.config.get("problem_type") == "multi_label_classification":
+    if several_labels(reading.config):
         extra.append("a text may have several labels: each logit stands for itself")
     if tokenizer is not None:
         known = load_tokenizer(tokenizer.path).get_vocab_size(with_added_tokens=True)

@@ -69,6 +69,11 @@ def class_names(config: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(numbered[i] for i in range(len(numbered)))
 
 
+def several_labels(config: Mapping[str, Any]) -> bool:
+    """Whether a text may have several of the classes, each logit standing for itself."""
+    return config.get("problem_type") == "multi_label_classification"
+
+
 def licence(directory: Path) -> str:
     """The licence that a model card (README.md front matter) or a LICENSE file states; "unknown" otherwise."""
     card = directory / "README.md"

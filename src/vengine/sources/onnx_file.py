@@ -14,7 +14,7 @@ import numpy as np
 from vengine.digests import digest_json
 from vengine.errors import SourceError
 from vengine.sources.checkpoint import brief
-from vengine.sources.metadata import FETCH_AGAIN, class_names, licence, read_settings, short_name
+from vengine.sources.metadata import FETCH_AGAIN, class_names, licence, read_settings, several_labels, short_name
 from vengine.sources.safetensors_file import NumberScan
 from vengine.sources.shapes import require_numbers, specs_of
 from vengine.sources.tokenizer_files import find_tokenizer
@@ -84,6 +84,7 @@ def inspect(
         tokenizer=found.path if text and found else None,
         max_tokens=_max_tokens(path, config) if text else None,
         labels=_fitting_labels(config, outputs),
+        several_labels=several_labels(config),
         architecture=model.producer_name or "",
         notes=(*notes, *(found.notes if text and found else ()), *weights.notes, *vocabulary_notes),
     )

@@ -8,7 +8,7 @@ from typing import Any
 from vengine.digests import digest_file, digest_json
 from vengine.errors import SourceError
 from vengine.sources.checkpoint import brief
-from vengine.sources.metadata import class_names, licence, read_settings, short_name
+from vengine.sources.metadata import class_names, licence, read_settings, several_labels, short_name
 from vengine.sources.onnx_file import find_tokenizer_beside, settle_task
 from vengine.sources.shapes import require_numbers
 from vengine.types import Source, Task, TensorSpec
@@ -40,7 +40,8 @@ def inspect(
     require_numbers(outputs, "output", path)
     settled = settle_task(task, outputs if text else (), path)
     parameters, size = _weights(model)
-    labels = class_names(read_settings(path.parent / "config.json"))
+    config = read_settings(path.parent / "config.json")
+    labels = class_names(config)
     own = licence(path.parent)
     return Source(
         kind="openvino",
@@ -63,6 +64,7 @@ def inspect(
         outputs=outputs,
         tokenizer=found.path if text and found else None,
         labels=labels if any(o.shape[-1:] == (len(labels),) for o in outputs) else (),
+        several_labels=several_labels(config),
         architecture=str(model.get_friendly_name()),
         notes=(*notes, *(found.notes if text and found else ()), "an OpenVINO model runs on the openvino engine only"),
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from vengine.digests import digest_json
@@ -13,7 +14,11 @@ from vengine.tune.build import describe
 from vengine.tune.prepare import Prepared
 from vengine.tune.trial import Original, answers, open_worker
 from vengine.types import Budget, Machine, Recipe, RuntimeProfile, Source, Variant
+from vengine.verify.arrange import Output
 from vengine.verify.compare import Judge
+from vengine.verify.invariance import bears
+from vengine.verify.noise import NoiseFloor, noise_floor
+from vengine.verify.soundness import check_original, form_fault
 
 # Which engine runs a source as its author meant it. For ONNX that is the runtime with all optimisation off.
 _ENGINES: Mapping[str, tuple[str, str]] = {
@@ -26,6 +31,9 @@ _ENGINES: Mapping[str, tuple[str, str]] = {
 _LOADING_FACTOR, _BASE_BYTES = 2.0, 300 << 20
 # Shares of the time box: for the original's answers, and for one of its passes over what is timed.
 _VERIFY_SHARE, _PASS_SHARE = 0.1, 0.0125
+# The original is compared with itself on so many samples, fewer (eight at least) where a run of them takes longer than
+# its share, in batches of so many tokens; other threads are tried where opening it again takes no longer than its.
+_NOISE_SAMPLES, _LEAST_NOISE_SAMPLES, _NOISE_TOKENS, _NOISE_BATCH, _NOISE_SHARE = 64, 8, 256, 8, 0.01
 
 
 def original_variant(source: Source, threads: int) -> Variant:
@@ -83,17 +91,87 @@ def open_original(
         The original, paused, and the workload cut to what is verified and timed.
     """
     variant = original_variant(source, threads)
+    started = time.monotonic()
     worker = open_worker(variant, None, source.task)
+    opening = time.monotonic() - started
     try:
         prepared = _affordable(worker, prepared, seconds)
+        started = time.monotonic()
+        first = answers(worker, prepared)
+        took = time.monotonic() - started
         judge = Judge(
-            source.task, answers(worker, prepared), prepared.samples, budget, source.labels, seed=prepared.seed
+            source.task,
+            first,
+            prepared.samples,
+            budget,
+            source.labels,
+            several_labels=source.several_labels,
+            seed=prepared.seed,
         )
+        many = _noise_samples(len(prepared.samples), took, seconds)
+        more = [threads - 1] if threads > 1 and opening < seconds * _NOISE_SHARE else []
+        noise = own_noise(worker, variant, prepared, first, many, more)
+        judge.noise = noise.max_relative if noise else None
+        borne = _bears(worker, prepared, budget)
         worker.pause()
     except BaseException:
         worker.close()
         raise
-    return Original(variant=variant, worker=worker, judge=judge), prepared
+    return Original(variant=variant, worker=worker, judge=judge, noise=noise, bears=borne), prepared
+
+
+def own_noise(
+    worker: Session,
+    variant: Variant,
+    prepared: Prepared,
+    first: Mapping[str, Output],
+    many: int,
+    threads: Sequence[int],
+) -> NoiseFloor | None:
+    """How far the original's answers to some samples move with smaller batches, and with other thread counts.
+
+    Args:
+        first: its answers to all samples, which everything is compared with.
+        many: so many samples.
+        threads: counts that are tried beside its own, each in a process of its own.
+
+    Returns:
+        None where the outputs' very shape depends on the batch.
+    """
+    places, few = prepared.places(many), prepared.cut(many)
+    runs = [{name: [rows[i] for i in places] for name, rows in first.items()}, _otherwise(worker, few)]
+    for count in threads:
+        profile = replace(variant.recipe.profile, threads=count)
+        other = replace(variant, recipe=replace(variant.recipe, profile=profile))
+        with open_worker(other, None, prepared.source.task) as session:
+            runs.append(answers(session, few))
+    for run in runs[1:]:
+        if form_fault(runs[0], run):
+            return None
+        check_original(run, few.samples)
+    return noise_floor(runs)
+
+
+def _otherwise(session: Session, prepared: Prepared) -> Mapping[str, Output]:
+    """The answers from other batches: smaller ones of texts, larger ones of tensors."""
+    if prepared.tokenizer is not None:
+        return answers(session, prepared, _NOISE_TOKENS)
+    done = [session.run(call) for call in prepared.tensors_together(_NOISE_BATCH)]
+    return {name: [row for outputs in done for row in outputs[name]] for name in done[0]}
+
+
+def _noise_samples(samples: int, took: float, seconds: float) -> int:
+    """How many samples are run again."""
+    affordable = samples * seconds * _NOISE_SHARE / max(took, 1e-6)
+    return min(samples, max(_LEAST_NOISE_SAMPLES, int(min(affordable, _NOISE_SAMPLES))))
+
+
+def _bears(worker: Session, prepared: Prepared, budget: Budget) -> tuple[str, ...]:
+    if prepared.tokenizer is None:
+        return ()
+    pad_id, task, longest = prepared.tokenizer.pad_id, prepared.source.task, prepared.source.max_tokens
+    encodings, names = prepared.encodings, prepared.names
+    return bears(worker.run, encodings, names, pad_id, task, budget.min_invariance, max_tokens=longest)
 
 
 def _affordable(worker: Session, prepared: Prepared, seconds: float) -> Prepared:

@@ -53,6 +53,10 @@ class Prepared:
     def names(self) -> tuple[str, ...]:
         return tuple(spec.name for spec in self.source.inputs)
 
+    def places(self, most: int) -> list[int]:
+        """Where the samples of `cut(most)` stand among these."""
+        return _places(len(self.samples), most)
+
     def cut(self, most: int) -> Prepared:
         """The same workload, verified on at most so many samples."""
         chosen = _chosen(self.samples, most)
@@ -77,11 +81,20 @@ class Prepared:
         """A tensor model's samples, each as one call."""
         return [_tensors([s]) for s in self.samples]
 
+    def tensors_together(self, size: int) -> list[Feeds]:
+        """A tensor model's samples, so many in a call where its batch is free."""
+        starts = range(0, len(self.samples), size)
+        return [call for i in starts for call in self._stack(self.samples[i : i + size])]
+
     def calibration(self, count: int) -> list[Feeds]:
         """Up to `count` single calls, spread evenly over the lengths."""
         if self.tokenizer is None:
             return [_tensors([s]) for s in self.samples[:count]]
-        return [self.call([self.encodings[i]]) for i in _spread([e.length for e in self.encodings], count)]
+        return [self.call([self.encodings[i]]) for i in self.spread(count)]
+
+    def spread(self, count: int) -> list[int]:
+        """Places of `count` texts, spread evenly over the lengths."""
+        return _spread([e.length for e in self.encodings], count)
 
     def work(self, load: Load, recipe: Recipe | None) -> list[list[Feeds]]:
         """The load as bursts of calls. `recipe` None is the original, which gets what arrives as it arrives."""
@@ -215,10 +228,12 @@ def _cell(batch: int, length: int) -> Load:
 
 
 def _chosen(samples: tuple[Sample, ...], most: int) -> tuple[Sample, ...]:
+    return tuple(samples[i] for i in _places(len(samples), most))
+
+
+def _places(count: int, most: int) -> list[int]:
     """Evenly spaced over the file, so that sorted files keep all their classes."""
-    if len(samples) <= most:
-        return samples
-    return tuple(samples[i * len(samples) // most] for i in range(most))
+    return list(range(count)) if count <= most else [i * count // most for i in range(most)]
 
 
 def _spread(lengths: Sequence[int], count: int) -> list[int]:

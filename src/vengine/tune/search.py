@@ -13,6 +13,7 @@ from typing import Any
 
 from vengine.engines.process import WorkerSession
 from vengine.errors import EngineError, VengineError
+from vengine.tune.aging import ask
 from vengine.tune.build import Workshop
 from vengine.tune.choose import choose, without_slower
 from vengine.tune.journal import Journal
@@ -21,7 +22,19 @@ from vengine.tune.prepare import WORKLOAD, Prepared
 from vengine.tune.profiles import profiles
 from vengine.tune.race import Load, Times, race
 from vengine.tune.trial import Original, contender, open_plan, open_worker, try_recipe
-from vengine.types import Budget, Interval, Machine, Objective, Outcome, Plan, PlanEntry, Recipe, Settings, Trial
+from vengine.types import (
+    Budget,
+    Company,
+    Interval,
+    Machine,
+    Objective,
+    Outcome,
+    Plan,
+    PlanEntry,
+    Recipe,
+    Settings,
+    Trial,
+)
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -67,6 +80,7 @@ class Found:
     winners: tuple[Trial, ...] = ()  # the plan's variants
     planned: Times | None = None  # original, plan ("bundle") and, where it holds several variants, its base ("single")
     planned_rss_bytes: int | None = None
+    aged: Company | None = None  # the plan's answers after its race, beside those before it
     fallback: Trial | None = None
 
     @property
@@ -124,6 +138,15 @@ def _blamed(digests: Mapping[str, tuple[str, ...]]) -> Iterator[None]:
         if error.where not in digests:
             raise
         raise _Lost(digests[error.where], error.what) from error
+
+
+@contextmanager
+def _losing(digests: tuple[str, ...]) -> Iterator[None]:
+    """Turn whatever the plan's own process refuses into the loss of its variants."""
+    try:
+        yield
+    except EngineError as error:
+        raise _Lost(digests, error.what) from error
 
 
 def _without(bench: Bench, trials: Sequence[Trial], lost: _Lost) -> list[Trial]:
@@ -268,6 +291,9 @@ def _prove(bench: Bench, trials: Sequence[Trial], ahead: Sequence[Trial], times:
     with ExitStack() as stack:
         worker = open_plan(plan, [t.variant for t in winners if t.variant])
         stack.callback(worker.close)
+        digests = tuple(_name(t) for t in winners)
+        with _losing(digests):
+            young = ask(worker, bench.prepared)
         worker.pause()
         runners = [
             contender("original", _fairest(bench, winners, stack), bench.prepared, None),
@@ -275,7 +301,7 @@ def _prove(bench: Bench, trials: Sequence[Trial], ahead: Sequence[Trial], times:
         ]
         if several:
             runners.append(contender("single", _open(bench, single, stack), bench.prepared, single.recipe))
-        with _blamed({"bundle": tuple(_name(t) for t in winners), "single": (_name(single),)}):
+        with _blamed({"bundle": digests, "single": (_name(single),)}):
             proof = race(
                 runners,
                 _loads(bench),
@@ -285,9 +311,12 @@ def _prove(bench: Bench, trials: Sequence[Trial], ahead: Sequence[Trial], times:
                 tell=bench.tell,
             )
         peak = worker.peak_rss_bytes
+        with _losing(digests):
+            aged = young.aged(worker, bench.prepared, bench.budget.min_invariance)
     if several and (better := without_slower(plan, proof, _loads(bench))) != plan:
         return _prove(bench, trials, ahead, times, better)
-    return _conclude(bench, trials, winners, single, times, plan, proof, peak)
+    found = _conclude(bench, trials, winners, single, times, plan, proof, peak)
+    return found if found.aged else replace(found, aged=aged)
 
 
 def _conclude(

@@ -10,22 +10,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from vengine.engines.base import Opening
-from vengine.engines.planned import TextRunner
+from vengine.engines.base import Opening, require_rows
+from vengine.engines.planned import TextRunner, has_free_batch
 from vengine.engines.process import WorkerSession
 from vengine.errors import VengineError, WorkerError
 from vengine.tune.objectives import slower
 from vengine.tune.prepare import WORKLOAD, Prepared
 from vengine.tune.race import Contender, first_look, race
 from vengine.types import Budget, Invariance, Plan, Recipe, Task, Trial, Variant, Verdict
-from vengine.verify.arrange import Output, arrange
+from vengine.verify.arrange import Output, arrange, excerpt
 from vengine.verify.compare import Judge
-from vengine.verify.invariance import invariance
+from vengine.verify.invariance import COST, LEAST_TEXTS, MOST_TEXTS, invariance, invariance_of_tensors
+from vengine.verify.noise import NoiseFloor
 
 if TYPE_CHECKING:
     from vengine.engines.base import Session
 
 HANG_S = 120.0
+BATCH_TOKENS = 1024  # of a verified batch
+_COMPANY_PASSES = 4.0  # keeping texts company may take so many of the original's timed passes: 5 % of the time box
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +38,8 @@ class Original:
     variant: Variant
     worker: WorkerSession
     judge: Judge  # holds the original's answers on the samples
+    noise: NoiseFloor | None = None  # between its own runs
+    bears: tuple[str, ...] = ()  # the circumstances of `invariance.PERHAPS` that leave its answers as they are
 
 
 def open_worker(variant: Variant, memory_limit_bytes: int | None, task: Task | None = None) -> WorkerSession:
@@ -66,12 +71,14 @@ def open_plan(plan: Plan, variants: Sequence[Variant], task: Task | None = None)
     return WorkerSession.planned(plan, openings)
 
 
-def answers(session: Session, prepared: Prepared) -> dict[str, Output]:
+def answers(session: Session, prepared: Prepared, batch_tokens: int = BATCH_TOKENS) -> dict[str, Output]:
     """The session's outputs on every sample, in the samples' order."""
     if prepared.tokenizer is None:
         rows = [session.run(feeds) for feeds in prepared.tensors()]
+        for row in rows:
+            require_rows(row, 1)
         return {name: [row[name][0] for row in rows] for name in rows[0]}
-    runner = TextRunner(session, prepared.tokenizer, batch_tokens=1024)
+    runner = TextRunner(session, prepared.tokenizer, batch_tokens=batch_tokens)
     assert prepared.index is not None
     return arrange(runner.run_texts(prepared.texts), prepared.index)
 
@@ -82,7 +89,7 @@ def compare(
     """Compare with the original, then with itself in other company."""
     found = original.judge.verdict(answers(session, prepared))
     if prepared.tokenizer is None:
-        return found, None
+        return found, _company_of_tensors(session, prepared, budget)
     moved = invariance(
         session.run,
         prepared.encodings,
@@ -92,8 +99,31 @@ def compare(
         budget.min_invariance,
         texts=[str(text) for text in prepared.texts],
         max_tokens=prepared.source.max_tokens,
+        count=company_texts(prepared),
+        perhaps=original.bears,
     )
     return found, moved
+
+
+def company_texts(prepared: Prepared) -> int:
+    """How many texts (or tensors) are kept company: fewer where the model is slow."""
+    mean = max(1.0, prepared.tokens / (len(prepared.encodings) or len(prepared.samples)))
+    affordable = min(float(MOST_TEXTS), _COMPANY_PASSES * prepared.pass_tokens / (COST * mean))
+    return max(LEAST_TEXTS, int(affordable))
+
+
+def _company_of_tensors(session: Session, prepared: Prepared, budget: Budget) -> Invariance | None:
+    """None where a batch of this model can't hold several samples: nobody will put any into one."""
+    if not has_free_batch(prepared.source.inputs, prepared.source.outputs):
+        return None
+    return invariance_of_tensors(
+        session.run,
+        prepared.tensors(),
+        prepared.source.task,
+        budget.min_invariance,
+        texts=[excerpt(sample) for sample in prepared.samples],
+        count=company_texts(prepared),
+    )
 
 
 def try_recipe(variant: Variant, prepared: Prepared, original: Original, budget: Budget, seed: int) -> Trial:
@@ -163,10 +193,11 @@ def broken_promise(found: Verdict, moved: Invariance | None) -> str:
     if found.outcome != "pass":
         return ("undecided: " if found.outcome == "undecided" else "") + found.reason
     if moved is not None and moved.outcome == "undecided":
-        return "undecided: the data holds a single text, and a text alone has no company to be tried in"
+        return "undecided: the data holds a single sample, and one alone has no company to be tried in"
     if moved is not None and moved.outcome != "pass":
+        where = min(moved.checks, key=lambda c: c.similarity).what
         return (
-            f"the same text answers differently in other company: {moved.worst:.4f} "
+            f"the same text answers differently in other company, {where}: {moved.worst:.4f} "
             f"(at least {moved.bound:g} is promised)"
         )
     return ""

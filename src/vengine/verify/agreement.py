@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vengine.types import Budget, Interval, Sample
+from vengine.verify import changes
 from vengine.verify.arrange import PAIR, Array, Output, excerpt
 from vengine.verify.metrics import concordance, concordance_weighted
 from vengine.verify.outcome import Measured, percent
@@ -27,6 +28,7 @@ def directions(
     moves: Sequence[Movement],
     original: Mapping[str, Output],
     optimized: Mapping[str, Output],
+    samples: Sequence[Sample],
     budget: Budget,
     seed: int,
 ) -> Measured:
@@ -41,6 +43,7 @@ def directions(
         samples=len(cosine),
         worst=float(cosine[worst]),
         worst_sample=worst,
+        changes=changes.of_vectors(samples, cosine),
         implies=_similarity_words(moves[0].name, original, optimized, seed),
     )
 
@@ -84,6 +87,7 @@ def classes(
     interval = change_interval(changed, len(before), budget.confidence)
     move = probability_move(original, optimized)
     worst = int(np.argmax(move))
+    words = [class_name(names, i) for i in before], [class_name(names, i) for i in after]
     return Measured(
         metric="argmax agreement",
         original=None,
@@ -93,7 +97,9 @@ def classes(
         interval_at=rate_at(changed / len(before), budget.confidence),
         worst=float(move[worst]),
         worst_sample=worst,
-        flipped=flips(samples, [class_name(names, i) for i in before], [class_name(names, i) for i in after]),
+        flipped=flips(samples, *words),
+        changed=changed,
+        changes=changes.of_classes(samples, *words, changes.margins(probabilities(original), before, after)),
         implies=change_words(interval, budget.confidence),
     )
 
@@ -129,6 +135,8 @@ def token_classes(
         worst=float(shares[worst]),
         worst_sample=worst,
         flipped=tuple(excerpt(samples[i]) for i in np.flatnonzero(changed).tolist()),
+        changed=int(np.sum(changed > 0)),
+        changes=changes.of_tokens(samples, changed, tokens),
         implies=change_words(interval, budget.confidence),
         note=f"Counted over {total} tokens of {len(counts)} samples",
     )
@@ -143,7 +151,7 @@ def decisions(logits: Array) -> NDArray[np.intp]:
     return np.asarray(logits[..., 0] > 0 if logits.shape[-1] == 1 else logits.argmax(axis=-1), dtype=np.intp)
 
 
-def scores(original: Array, optimized: Array, budget: Budget, seed: int) -> Measured:
+def scores(original: Array, optimized: Array, samples: Sequence[Sample], budget: Budget, seed: int) -> Measured:
     """Concordance of the scores [samples] that the two models give."""
     weighted = concordance_weighted(optimized, original)
     value = concordance(optimized, original)
@@ -159,6 +167,7 @@ def scores(original: Array, optimized: Array, budget: Budget, seed: int) -> Meas
         samples=len(original),
         worst=float(move[worst]),
         worst_sample=worst,
+        changes=changes.of_scores(samples, original, optimized),
         implies=f"a score moves by {middle:.2g} (median), and by at most {high:.2g} in 95 of 100 samples; the "
         f"original's scores spread over {float(original.std()):.2g} (standard deviation)",
     )
@@ -205,10 +214,11 @@ def change_words(interval: Interval, confidence: float) -> str:
 
 def probability_move(original: Array, optimized: Array) -> Floats:
     """Largest change of any class probability, sample by sample, from logits [samples, classes]."""
-    return np.asarray(np.abs(_softmax(optimized) - _softmax(original)).max(axis=1))
+    return np.asarray(np.abs(probabilities(optimized) - probabilities(original)).max(axis=1))
 
 
-def _softmax(logits: Array) -> Floats:
+def probabilities(logits: Array) -> Floats:
+    """[samples, classes] of logits [samples, classes]; of a single logit, no and yes."""
     if logits.shape[1] == 1:
         logits = np.concatenate([np.zeros_like(logits), logits], axis=1)  # a sigmoid
     powers = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))

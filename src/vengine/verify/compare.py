@@ -19,9 +19,10 @@ What is compared:
 | embedding, features | scored pairs | Spearman of cosine and score |
 | embedding, features | classes | accuracy of a linear probe (`probe`) |
 | classification, tensor with one logit a class | classes | accuracy |
+| the same | lists of classes | micro-F1 of the logits above zero (`label_sets`) |
 | scoring | scores, or numbers as labels | Spearman of logit and score |
 | embedding, features, tensor | none | mean cosine |
-| classification, token-classification | none | share of unchanged classes |
+| classification, token-classification | none | share of unchanged classes, or of unchanged sets of them |
 | scoring | none | concordance |
 
 `Budget.metric` names another one, the user's own, or `agreement` to leave the labels aside. Before
@@ -39,7 +40,7 @@ from numpy.typing import NDArray
 
 from vengine.errors import DataError
 from vengine.types import Budget, Interval, Sample, Task, Verdict
-from vengine.verify import agreement, soundness
+from vengine.verify import agreement, changes, label_sets, soundness
 from vengine.verify.arrange import PAIR, VECTOR_TASKS, Array, Index, Output, arrange, excerpt, stacked, texts_of
 from vengine.verify.labels import label_indices
 from vengine.verify.metrics import Metric, get_metric, measure
@@ -79,6 +80,7 @@ class Judge:
         samples: the user's data; a metric uses those that have a label or a score.
         budget: the largest drop, the metric (None: chosen from the data) and the confidence.
         labels: the model's class names, in the order of its logits.
+        several_labels: a text may have several of them; so it may where the samples list several.
         seed: for the halves of the probe, the bootstrap and the random pairs.
 
     Raises:
@@ -95,6 +97,7 @@ class Judge:
         budget: Budget,
         labels: Sequence[str] = (),
         *,
+        several_labels: bool = False,
         seed: int = 0,
     ) -> None:
         if not samples:
@@ -102,7 +105,9 @@ class Judge:
         soundness.check_original(original, samples)
         self.task, self.samples, self.budget, self.seed = task, tuple(samples), budget, seed
         self.original, self.labels = stacked(original), tuple(labels)
+        self.several_labels = several_labels
         self.note = ""  # why labels were left aside
+        self.noise: float | None = None  # the original's own, relative (`noise.noise_floor`), where it was measured
         self._floats = tuple(name for name, rows in self.original.items() if soundness.is_float(rows))
         self._measure = self._choose()
 
@@ -119,7 +124,7 @@ class Judge:
         measured = self._measure(optimized, moves)
         note = ". ".join(part for part in (measured.note, self.note) if part)
         rounding = max((m.rounding for m in moves), default=1.0)
-        return decide(replace(measured, note=note), self.budget, self.samples, rounding)
+        return decide(replace(measured, note=note), self.budget, self.samples, rounding, self.noise if moves else None)
 
     def _form_fault(self, optimized: Outputs) -> Fault | None:
         fault = soundness.form_fault(self.original, optimized)
@@ -147,9 +152,13 @@ class Judge:
         metric = None if wanted is None else get_metric(wanted, self.budget.direction)
         scored = [i for i, s in enumerate(self.samples) if _score(s, self.task) is not None]
         labelled = [i for i, s in enumerate(self.samples) if s.label is not None]
+        listed = any(s.labels is not None for s in self.samples)
+        sets = [i for i, s in enumerate(self.samples) if s.labels is not None or (s.label is not None and listed)]
         choice: Measure | None = None
         if scored and (metric is None or metric.needs != "class"):
             choice = self._scored(metric or get_metric("spearman"), scored)
+        elif sets and (metric is None or metric.needs != "score"):
+            choice = self._sets(metric or get_metric("micro_f1"), sets)
         elif labelled and (metric is None or metric.needs != "score"):
             choice = self._labelled(metric or get_metric("accuracy"), labelled)
         elif metric is None:
@@ -171,7 +180,7 @@ class Judge:
             return lambda optimized, _: agreement.equal_values(self.original, optimized, self.budget)
         if soundness.directional(self.task):
             return lambda optimized, moves: agreement.directions(
-                moves, self.original, optimized, self.budget, self.seed
+                moves, self.original, optimized, self.samples, self.budget, self.seed
             )
         name, budget = self._logits_name(), self.budget
         if self.task == "token-classification":
@@ -180,7 +189,12 @@ class Judge:
             )
         if self.task == "scoring":
             return lambda optimized, _: agreement.scores(
-                _scores(self.original[name]), _scores(optimized[name]), budget, self.seed
+                _scores(self.original[name]), _scores(optimized[name]), self.samples, budget, self.seed
+            )
+        if self.several_labels and self.task == "classification":
+            logits, rows = _matrix(self.original[name]), range(len(self.samples))
+            return lambda optimized, _: label_sets.agreement(
+                self._flips(rows, logits, _matrix(optimized[name])), self.budget
             )
         return lambda optimized, _: agreement.classes(
             _matrix(self.original[name]), _matrix(optimized[name]), self.labels, self.samples, budget
@@ -203,7 +217,8 @@ class Judge:
             move = np.abs(after - before)
             worst = int(np.argmax(move))
             result = self._measured(metric, before, after, truth)
-            return replace(result, worst=float(move[worst]), worst_sample=rows[worst])
+            moved = changes.of_scores([self.samples[i] for i in rows], before, after)
+            return replace(result, worst=float(move[worst]), worst_sample=rows[worst], changes=moved)
 
         return measured
 
@@ -240,14 +255,39 @@ class Judge:
         names = self.labels if len(self.labels) == width else tuple(str(i) for i in range(width))
         truth = label_indices([self.samples[i] for i in rows], self.labels, width)
         before = agreement.decisions(logits[rows])
+        likely = agreement.probabilities(logits[rows])
 
         def measured(optimized: Outputs, _: Sequence[Movement]) -> Measured:
             after_logits = _matrix(optimized[name])
             move = agreement.probability_move(logits, after_logits)
             result = self._compare_classes(
-                metric, before, agreement.decisions(after_logits[rows]), truth, names, np.array(rows)
+                metric, before, agreement.decisions(after_logits[rows]), truth, names, np.array(rows), likely
             )
             return replace(result, worst=float(move.max()), worst_sample=int(np.argmax(move)))
+
+        return measured
+
+    def _flips(self, rows: Sequence[int], before: Array, after: Array) -> label_sets.Flips:
+        judged = [self.samples[i] for i in rows]
+        return label_sets.Flips(samples=judged, rows=rows, before=before, after=after, names=self.labels)
+
+    def _sets(self, metric: Metric, rows: list[int]) -> Measure | None:
+        if self.task != "classification" and not self._tensor_logits():
+            self.note = f"Lists of labels were left aside: they can't judge the task {self.task}"
+            return None
+        name = self._logits_name()
+        logits = _matrix(self.original[name])[rows]
+        truth = label_sets.true_sets(self.samples, self.labels, logits.shape[1])[rows]
+        before = label_sets.answered_sets(logits)
+
+        def measured(optimized: Outputs, _: Sequence[Movement]) -> Measured:
+            flips = self._flips(rows, logits, _matrix(optimized[name])[rows])
+            sets = before, label_sets.answered_sets(flips.after), truth
+            result = self._measured(metric, *(label_sets.set_codes(*sets) if metric.name == "accuracy" else sets))
+            losses, gains = label_sets.losses_and_gains(*sets, whole=metric.name == "accuracy")
+            if metric.needs == "class":
+                result = _widen(result, losses, gains, self.budget.confidence)
+            return flips.told(_with_mcnemar(result, losses, gains))
 
         return measured
 
@@ -258,13 +298,13 @@ class Judge:
             self.note = f"Judged by agreement, because the labels can't train a probe: {fault}"
             return None
         probe = fit_probe(_vectors(self.original), labels, self.seed)
-        before = probe.predict(_vectors(self.original))
+        before, likely = probe.predict(_vectors(self.original)), probe.probabilities(_vectors(self.original))
         if probe.left_out:
             self.note = f"{probe.left_out} samples alone in their class, or without one, were left out of the probe"
 
         def measured(optimized: Outputs, moves: Sequence[Movement]) -> Measured:
             after = probe.predict(_vectors(optimized))
-            result = self._compare_classes(metric, before, after, probe.truth, probe.classes, probe.rows)
+            result = self._compare_classes(metric, before, after, probe.truth, probe.classes, probe.rows, likely)
             cosine = np.min([m.cosine for m in moves], axis=0)
             return replace(result, worst=float(cosine.min()), worst_sample=int(np.argmin(cosine)))
 
@@ -278,6 +318,7 @@ class Judge:
         truth: NDArray[np.intp],
         names: Sequence[str],
         rows: NDArray[np.intp],
+        likely: NDArray[np.float64],
     ) -> Measured:
         right, still = before == truth, after == truth
         losses, gains = int(np.sum(right & ~still)), int(np.sum(~right & still))
@@ -286,13 +327,12 @@ class Judge:
         else:  # the user's own metric reads names
             words = np.array(names)
             result = self._measured(metric, words[before], words[after], words[truth])
-        flipped = agreement.flips(
-            [self.samples[i] for i in rows], [names[i] for i in before], [names[i] for i in after]
-        )
-        p = mcnemar(losses, gains)
-        words_ = f"{losses} answers became wrong and {gains} right (McNemar p = {p:.2g})" if losses + gains else ""
-        note = ". ".join(part for part in (words_ or "No right answer was lost or won", result.note) if part)
-        return replace(result, flipped=flipped, note=note)
+        judged = [self.samples[i] for i in rows]
+        answers = [names[i] for i in before], [names[i] for i in after]
+        moved = changes.of_classes(judged, *answers, changes.margins(likely, before, after))
+        result = _with_mcnemar(result, losses, gains)
+        flipped, changed = agreement.flips(judged, *answers), int(np.sum(before != after))
+        return replace(result, flipped=flipped, changed=changed, changes=moved)
 
     def _measured(self, metric: Metric, before: Array, after: Array, truth: Array) -> Measured:
         drop = measure(metric, before, after, truth, confidence=self.budget.confidence, seed=self.seed)
@@ -311,6 +351,16 @@ class Judge:
             absolute=drop.absolute,
             note=note,
         )
+
+
+def _with_mcnemar(result: Measured, losses: int, gains: int) -> Measured:
+    """The result with a note on the paired counts, and how likely they are where both are equally likely."""
+    words = "No right answer was lost or won"
+    if losses + gains:
+        words = (
+            f"{losses} answers became wrong and {gains} right (exact McNemar test: p = {mcnemar(losses, gains):.2g})"
+        )
+    return replace(result, note=". ".join(part for part in (words, result.note) if part))
 
 
 def _widen(result: Measured, losses: int, gains: int, confidence: float) -> Measured:

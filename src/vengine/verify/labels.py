@@ -14,7 +14,9 @@ from vengine.verify.arrange import excerpt
 _SHOWN = 12
 
 
-def label_indices(samples: Sequence[Sample], classes: Sequence[str], width: int) -> NDArray[np.intp]:
+def label_indices(
+    samples: Sequence[Sample], classes: Sequence[str], width: int, places: Sequence[int] = ()
+) -> NDArray[np.intp]:
     """The class number of each sample's label.
 
     A label is a class name (compared exactly, then without case, spaces, "-" and "_") or a class
@@ -24,6 +26,7 @@ def label_indices(samples: Sequence[Sample], classes: Sequence[str], width: int)
         samples: all of them have a label.
         classes: the model's class names in the order of its logits; may be empty.
         width: how many logits the model has.
+        places: where each sample stands among the user's, for the message; () counts them.
 
     Raises:
         DataError: a label is no class; the message names it and the known classes.
@@ -33,7 +36,8 @@ def label_indices(samples: Sequence[Sample], classes: Sequence[str], width: int)
     loose: dict[str, int | None] = {}
     for i, name in enumerate(names):
         loose[_plain(name)] = None if _plain(name) in loose else i  # two names alike: only exact counts
-    return np.array([_index(s, n, exact, loose, width) for n, s in enumerate(samples)], dtype=np.intp)
+    rows = places or range(len(samples))
+    return np.array([_index(s, n, exact, loose, width) for n, s in zip(rows, samples, strict=True)], dtype=np.intp)
 
 
 def _plain(name: str) -> str:

@@ -62,6 +62,11 @@ def macro_f1(predicted: Array, truth: Array) -> float:
     return float(_macro_f1(predicted, truth)(np.ones((1, len(truth))))[0])
 
 
+def micro_f1(predicted: Array, truth: Array) -> float:
+    """F1 over all decisions together: sets of classes as booleans [samples, classes]; of single classes, accuracy."""
+    return float(_micro_f1(predicted, truth)(np.ones((1, len(truth))))[0])
+
+
 def spearman(predicted: Array, truth: Array) -> float:
     """Rank correlation, ties at their mean rank; 0 where either side is constant."""
     return float(_spearman(predicted, truth)(np.ones((1, len(truth))))[0])
@@ -91,9 +96,7 @@ def _accuracy(predicted: Array, truth: Array) -> Callable[[Floats], Floats]:
 
 
 def _macro_f1(predicted: Array, truth: Array) -> Callable[[Floats], Floats]:
-    classes = np.unique(np.concatenate([predicted, truth]))
-    is_predicted = (predicted[:, None] == classes).astype(np.float64)
-    is_true = (truth[:, None] == classes).astype(np.float64)
+    is_predicted, is_true = _members(predicted, truth)
 
     def value(w: Floats) -> Floats:
         hits, size = w @ (is_predicted * is_true), w @ (is_predicted + is_true)
@@ -101,6 +104,26 @@ def _macro_f1(predicted: Array, truth: Array) -> Callable[[Floats], Floats]:
         return np.asarray(f1.sum(axis=1) / np.maximum((size > 0).sum(axis=1), 1))
 
     return value
+
+
+def _micro_f1(predicted: Array, truth: Array) -> Callable[[Floats], Floats]:
+    is_predicted, is_true = _members(predicted, truth)
+    hits, sizes = (is_predicted * is_true).sum(axis=1), (is_predicted + is_true).sum(axis=1)
+
+    def value(w: Floats) -> Floats:
+        size = w @ sizes
+        # Nothing to find and nothing found is right.
+        return np.asarray(np.divide(2 * (w @ hits), size, out=np.ones_like(size), where=size > 0))
+
+    return value
+
+
+def _members(predicted: Array, truth: Array) -> tuple[Floats, Floats]:
+    """[samples, classes] of 0 and 1: whether each class is among the answers, and among the truths."""
+    if truth.ndim == 2:
+        return predicted.astype(np.float64), truth.astype(np.float64)
+    classes = np.unique(np.concatenate([predicted, truth]))
+    return (predicted[:, None] == classes).astype(np.float64), (truth[:, None] == classes).astype(np.float64)
 
 
 def _mse(predicted: Array, truth: Array) -> Callable[[Floats], Floats]:
@@ -173,6 +196,7 @@ METRICS: dict[str, Metric] = {
     for m in (
         Metric(name="accuracy", direction="higher", needs="class", fn=accuracy, weighted=_accuracy),
         Metric(name="macro_f1", direction="higher", needs="class", fn=macro_f1, weighted=_macro_f1),
+        Metric(name="micro_f1", direction="higher", needs="class", fn=micro_f1, weighted=_micro_f1),
         Metric(name="spearman", direction="higher", needs="score", fn=spearman, weighted=_spearman),
         Metric(name="pearson", direction="higher", needs="score", fn=pearson, weighted=_pearson),
         Metric(name="mse", direction="lower", needs="score", fn=mse, weighted=_mse, floor=1e-6),
@@ -204,7 +228,7 @@ def load_metric(name: str, direction: Literal["higher", "lower"] = "higher") -> 
     """The user's own metric: "module:function", or "path/to/file.py:function".
 
     The function gets (predictions, truths): arrays [samples] of class names for labelled data, of
-    numbers for scored data, and returns one number.
+    numbers for scored data, booleans [samples, classes] where a text has several labels, and returns one number.
 
     Raises:
         UsageError: the module or the function can't be found.

@@ -1,7 +1,8 @@
 """The noise floor: how far the original differs from itself.
 
 Other thread counts and batches change the order of float sums, and with it the last digits. What
-two runs of the original differ by is no fault of an optimised model.
+two runs of the original differ by is no fault of an optimised model, and the errors of one are
+stated in multiples of it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ class NoiseFloor:
     max_relative: float  # of one element, in units of the output's root mean square
     max_cosine_distance: float  # 1 − cosine of one sample
     runs: int
+    samples: int
 
 
 def noise_floor(runs: Sequence[Mapping[str, Output]]) -> NoiseFloor:
@@ -46,4 +48,27 @@ def noise_floor(runs: Sequence[Mapping[str, Output]]) -> NoiseFloor:
         max_relative=max((m.rounding for m in moves), default=0.0),
         max_cosine_distance=max((float((1 - m.cosine).max(initial=0.0)) for m in moves), default=0.0),
         runs=len(runs),
+        samples=len(next(iter(first.values()))),
     )
+
+
+def against_noise(error: float, noise: float | None) -> str:
+    """An error in multiples of the noise floor, as a sentence; "" where no floor was measured.
+
+    Args:
+        error: the largest relative difference of one output element.
+        noise: the same between two runs of the original; zero where it repeats itself bit for bit.
+    """
+    if noise is None:
+        return ""
+    if error == 0:
+        return "No output differs from the original's in any bit"
+    if noise == 0:
+        return f"The largest error is {error:.2g} of an output's usual size, where the original repeats itself exactly"
+    if error <= noise:
+        return "No error is larger than the original's own noise"
+    return f"The largest error is {_times(error / noise)} the original's own noise"
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.2g} ×" if ratio < 10 else f"{ratio:,.0f} ×"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from vengine.types import Budget, Interval, Outcome, Sample, Verdict
+from vengine.types import Budget, Change, Interval, Outcome, Sample, Verdict
 from vengine.verify.arrange import excerpt
+from vengine.verify.noise import against_noise
 from vengine.verify.soundness import ROUNDING, Fault
 from vengine.verify.statistics import MOST_SAMPLES, samples_needed, samples_needed_for_rate
 
@@ -30,18 +31,29 @@ class Measured:
     worst: float | None = None
     worst_sample: int | None = None
     flipped: tuple[str, ...] = ()
+    changed: int = 0
+    changes: tuple[Change, ...] = ()
     implies: str = ""
     note: str = ""
 
 
-def decide(measured: Measured, budget: Budget, samples: tuple[Sample, ...], rounding: float) -> Verdict:
+def decide(
+    measured: Measured, budget: Budget, samples: tuple[Sample, ...], rounding: float, noise: float | None = None
+) -> Verdict:
     """Hold the interval against the budget.
 
     Args:
         samples: all samples that were compared, for the words.
         rounding: the largest relative difference of any output element. Outputs that are equal to
             rounding pass on any number of samples, if the measured drop itself is within budget.
+        noise: the same between two runs of the original; None where it wasn't measured. It is told, and decides
+            nothing: an original that is far from itself is no licence to be far from it.
     """
+    told = replace(measured, note=". ".join(part for part in (measured.note, against_noise(rounding, noise)) if part))
+    return replace(_decided(told, budget, samples, rounding), error=rounding, noise=noise)
+
+
+def _decided(measured: Measured, budget: Budget, samples: tuple[Sample, ...], rounding: float) -> Verdict:
     if rounding <= ROUNDING and measured.drop.value <= budget.max_drop + 1e-6:
         value = measured.drop.value
         exact = replace(measured, drop=Interval(value=value, low=value, high=value))
@@ -107,6 +119,8 @@ def _verdict(
         worst=measured.worst,
         worst_sample="" if worst is None else excerpt(samples[worst]),
         flipped=measured.flipped[:_SHOWN],
+        changed=measured.changed,
+        changes=measured.changes,
         implies=measured.implies,
         reason=". ".join(part for part in (reason, measured.note) if part),
     )

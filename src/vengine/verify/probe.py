@@ -43,6 +43,14 @@ class Probe:
             answer[self.half == half] = head.predict(chosen[self.half == half])
         return answer
 
+    def probabilities(self, vectors: Array) -> Floats:
+        """[rows, classes] as the heads see them."""
+        chosen = vectors[self.rows].astype(np.float64) * self.scale
+        likely = np.empty((len(self.rows), len(self.classes)))
+        for half, head in enumerate(self.heads):  # every class stands in both halves, so the columns are the classes
+            likely[self.half == half] = head.predict_proba(chosen[self.half == half])
+        return likely
+
 
 def split_by_class(truth: Array, seed: int) -> NDArray[np.intp]:
     """0 or 1 for each sample: halves that hold each class in equal parts, within one sample.

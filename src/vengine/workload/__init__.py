@@ -3,7 +3,7 @@
 | file | what it holds |
 |---|---|
 | `.txt` | a text a line; empty lines are left out |
-| `.jsonl` | a JSON string or object a line |
+| `.jsonl` | a JSON string or object a line; a label may be a list, for models that give a text several |
 | `.csv`, `.tsv` | columns named in a header; without one: text · text, label · text, text, score |
 | `.npz`, `.npy` | arrays with the samples along axis 0, named like the model's inputs; `labels`, `scores` |
 | a directory | images; when they all lie in subdirectories, these name the classes |

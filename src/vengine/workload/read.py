@@ -112,7 +112,7 @@ def _check_samples(samples: Sequence[Sample], path: Path) -> None:
         what = "the data file is empty" if not samples else "the data file holds a single sample"
         raise DataError(what, where=str(path), next_step="give at least two samples; a verdict needs some hundred")
     labels = [s.label for s in samples if s.label is not None]
-    if labels and len(set(labels)) == 1:
+    if len(set(labels)) == 1 and all(s.labels is None for s in samples):
         raise DataError(
             f"all labels are {labels[0]!r}: one class tells nothing",
             where=str(path),

@@ -17,7 +17,7 @@ from vengine.types import Sample
 
 TEXT = ("text", "sentence", "sentence1", "text1", "question", "query", "utterance", "content", "premise", "anchor")
 PAIR = ("pair", "text_pair", "sentence2", "text2", "passage", "document", "answer", "hypothesis", "positive")
-LABEL = ("label", "category", "intent", "class", "target")
+LABEL = ("label", "labels", "category", "intent", "class", "target")
 SCORE = ("score", "similarity", "similarity_score", "relevance")
 
 LONGEST_TEXT = 100_000  # characters; far beyond any encoder's window, so it is a wrong file or column
@@ -197,7 +197,8 @@ def _checked(row: _Row) -> Sample:
     return Sample(
         text=_text(row.text, row.where),
         pair=None if row.pair is None else _text(row.pair, row.where),
-        label=_label(row.label, row.where),
+        label=None if isinstance(row.label, list) else _label(row.label, row.where),
+        labels=_labels(row.label, row.where) if isinstance(row.label, list) else None,
         score=_score(row.score, row.where),
     )
 
@@ -224,10 +225,18 @@ def _label(value: Any, where: str) -> str | None:
     if value is None or value == "":
         return None
     if not isinstance(value, (str, int, float)):
-        raise DataError(f"the label is a {type(value).__name__}", where=where, next_step="give one class a sample")
+        raise DataError(f"the label is a {type(value).__name__}", where=where, next_step="give a class, or a list")
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return str(value).strip()
+
+
+def _labels(values: list[Any], where: str) -> tuple[str, ...]:
+    """Several classes of one text, each once; an empty list says that none fits."""
+    named = [_label(value, where) for value in values]
+    if None in named:
+        raise DataError("a label in the list is empty", where=where, next_step="leave it out of the list")
+    return tuple(dict.fromkeys(name for name in named if name is not None))
 
 
 def _score(value: Any, where: str) -> float | None:

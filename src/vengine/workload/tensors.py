@@ -49,11 +49,17 @@ def read_arrays(path: Path) -> list[Sample]:
     return [
         Sample(
             tensors={name: array[i] for name, array in inputs.items()},
-            label=None if labels is None else str(labels[i]),
+            label=None if labels is None or labels.ndim > 1 else str(labels[i]),
+            labels=None if labels is None or labels.ndim < 2 else _of_row(labels[i]),
             score=None if scores is None else float(scores[i]),
         )
         for i in range(next(iter(rows.values())))
     ]
+
+
+def _of_row(row: Array) -> tuple[str, ...]:
+    """The classes that a row of 0 and 1 names."""
+    return tuple(str(i) for i in row.nonzero()[0].tolist())
 
 
 def _load(path: Path) -> dict[str, Array]:
