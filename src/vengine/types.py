@@ -205,11 +205,11 @@ class Company:
 
 @dataclass(frozen=True, kw_only=True)
 class Invariance:
-    """How far one text's answer moves with its company: 1 − ½ (distance ÷ usual size)², the cosine for unit vectors."""
+    """How far one sample's answer moves with its company: 1 − ½ (distance ÷ usual size)², a cosine for unit vectors."""
 
     outcome: Outcome
     alone_vs_batch: float
-    alone_vs_padded: float
+    alone_vs_padded: float | None  # None where nothing is padded: a model of tensors
     alone_vs_neighbours: float
     bound: float
     worst_sample: str = ""
@@ -218,7 +218,7 @@ class Invariance:
     @property
     def worst(self) -> float:
         named = (self.alone_vs_batch, self.alone_vs_padded, self.alone_vs_neighbours)
-        return min(*named, *(c.similarity for c in self.checks))
+        return min(v for v in (*named, *(c.similarity for c in self.checks)) if v is not None)
 
 
 @dataclass(frozen=True, kw_only=True)

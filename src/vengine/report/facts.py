@@ -25,7 +25,7 @@ def facts(report: Report) -> list[tuple[str, str]]:
             f" of at most {percent(budget(report))}, {accuracy.get('samples', '?')} samples",
         ),
         ("largest error", largest_error(accuracy)),
-        ("invariance", MISSING if company is None else f"the same text in other company: {score(company)} at worst"),
+        ("invariance", MISSING if company is None else f"the same input in other company: {score(company)} at worst"),
         ("peak memory", f"{size(before)} → {size(after)}"),
         ("took", f"{seconds(number(report.get('seconds')))} on {clean(part(report, 'machine').get('cpu', '?'))}"),
     ]

@@ -103,7 +103,8 @@ def _company(data: dict[str, Any], *, named: bool) -> list[tuple[str, str]]:
     if not data:
         return []
     bound = number(data.get("bound"))
-    found = [("same text, other company", f"{_outcome(data.get('outcome'))}, at least {escape(score(bound))} is asked")]
+    asked = f"{_outcome(data.get('outcome'))}, at least {escape(score(bound))} is asked"
+    found = [("same input, other company", asked)]
     if named:
         return found
     names = {"batch": "in a batch of 8", "padded": "padded to twice its length", "neighbours": "among other neighbours"}

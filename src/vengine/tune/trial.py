@@ -197,7 +197,7 @@ def broken_promise(found: Verdict, moved: Invariance | None) -> str:
     if moved is not None and moved.outcome != "pass":
         where = min(moved.checks, key=lambda c: c.similarity).what
         return (
-            f"the same text answers differently in other company, {where}: {moved.worst:.4f} "
+            f"the same input answers differently in other company, {where}: {moved.worst:.4f} "
             f"(at least {moved.bound:g} is promised)"
         )
     return ""

@@ -135,7 +135,7 @@ def invariance_of_tensors(
 ) -> Invariance | None:
     """The same for a model of tensors: some samples alone, in batches of 8, among other neighbours, in another order.
 
-    Nothing is padded, so that comparison stands at 1.
+    Nothing is padded, so that comparison is left out.
 
     Args:
         run: feeds → outputs of the model under test, any batch.
@@ -203,7 +203,7 @@ def _judged(
     bound: float,
     words: Callable[[int], str],
 ) -> Invariance:
-    """Answers alone against those in each circumstance; what wasn't tried stands at 1."""
+    """Answers alone against those in each circumstance."""
     similar = np.array([similarities(alone, answers, task) for _, answers in others])
     checks = tuple(
         Company(what=way.what, similarity=float(row.min()), worst_sample=words(int(np.argmin(row))))
@@ -213,9 +213,9 @@ def _judged(
     sound: Outcome = "pass" if len(alone) > 1 else "undecided"
     return Invariance(
         outcome=sound if min(worst.values()) >= bound else "fail",
-        alone_vs_batch=worst.get("batch", 1.0),
-        alone_vs_padded=worst.get("padded", 1.0),
-        alone_vs_neighbours=worst.get("neighbours", 1.0),
+        alone_vs_batch=worst["batch"],
+        alone_vs_padded=worst.get("padded"),
+        alone_vs_neighbours=worst["neighbours"],
         bound=bound,
         worst_sample=words(int(np.argmin(np.min(similar, axis=0)))),
         checks=checks,
