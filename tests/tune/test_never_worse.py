@@ -153,7 +153,10 @@ LONG = {"delay_ms": 1.6, "delay_us_per_token": 0.5}
 
 @pytest.mark.parametrize(
     ("crowded_ms", "shipped"),
-    [pytest.param(0, {"short", "long"}, id="each serves its range"), pytest.param(12, {"short"}, id="but not together")],
+    [
+        pytest.param(0, {"short", "long"}, id="each serves its range"),
+        pytest.param(12, {"short"}, id="but not together"),
+    ],
 )
 def test_two_variants_ship_only_where_they_are_no_slower_together(
     crowded_ms: float, shipped: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
