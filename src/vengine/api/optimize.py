@@ -14,7 +14,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -217,9 +217,9 @@ def _workplace(request: Request) -> Iterator[Path]:
                 next_step="wait for it, stop it and run the same command to go on from where it was, or name another "
                 "folder for unfinished work with VENGINE_CACHE",
             ) from None
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
+        with suppress(OSError):  # a word for whoever waits; a full disk is told where it matters
+            lock.truncate(0)
+            os.pwrite(lock.fileno(), str(os.getpid()).encode(), 0)
         if not request.resume:
             for item in folder.iterdir():
                 if item.name != "lock":
