@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from vengine.digests import from_json, to_json
 from vengine.errors import VengineError
+from vengine.graph.export_packed import export_packed
 from vengine.graph.quantize import quantize_dynamic, quantize_ir, quantize_static
 from vengine.lifetime import die_with
-from vengine.types import PassResult
+from vengine.types import PassResult, Source
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,7 +29,7 @@ USER_FAULT = 2  # exit code: the job asks for what can't be; its last lines say 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What to build. `kind` is "int8-static" or "int8-dynamic"."""
+    """What to build. `kind` is "int8-static", "int8-dynamic" or "packed"."""
 
     kind: str
     model: Path
@@ -38,10 +39,14 @@ class Job:
     half_range: bool = False
     op_types: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
+    source: Source | None = None  # what a packed graph is exported from
 
 
 def build(job: Job) -> tuple[PassResult, ...]:
     """Run the job in this process."""
+    if job.kind == "packed":
+        assert job.source is not None
+        return export_packed(job.source, job.target)
     if job.kind == "int8-dynamic":
         return quantize_dynamic(job.model, job.target, op_types=job.op_types, keep=job.keep)
     assert job.calibration is not None

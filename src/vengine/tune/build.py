@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING
 
 from vengine.digests import canonical_json, digest_json, digest_tree, from_json
 from vengine.engines.base import model_files
-from vengine.errors import UsageError, WorkerError
+from vengine.errors import UsageError, VengineError, WorkerError
 from vengine.graph.builder import PASSES_FILE, USER_FAULT, Job, write_feeds
+from vengine.packing import ADDED, fill, pieces_of, rows_of
 from vengine.tune.candidates import required_isa
-from vengine.types import PassResult, Recipe, Variant
+from vengine.tune.profiles import PACKED, ROW_TOKENS
+from vengine.types import PassResult, Recipe, Source, Variant
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,6 +37,7 @@ class Workshop:
     directory: Path
     calibration: Sequence[dict[str, np.ndarray]]
     transformer: bool
+    source: Source | None = None  # what packed graphs are exported from
 
     def build(self, recipe: Recipe) -> Variant:
         """The recipe as files that one engine opens.
@@ -43,23 +46,47 @@ class Workshop:
             WorkerError: the quantiser crashed, hung, or went over the memory limit.
             UsageError: the recipe changes nothing, or names what isn't there.
         """
+        model, made = self._packed() if PACKED in recipe.passes else (self.model, ())
         if not recipe.precision.startswith("int8"):
-            return describe(recipe, self.model, model_files(self.model), ())
+            return describe(recipe, model, model_files(model), made)
         kind = "int8-dynamic" if recipe.precision == "int8-dynamic" else "int8-static"
         target = self.directory / digest_json([kind, recipe.passes])[7:23]
         if not (target / PASSES_FILE).exists():
-            self._run(kind, recipe, target)
-        passes = tuple(from_json(PassResult, row) for row in json.loads((target / PASSES_FILE).read_text()))
-        entry = target / ("model.xml" if self.model.suffix == ".xml" else "model.onnx")
-        return describe(recipe, entry, model_files(entry), passes)
+            self._quantize(kind, recipe, model, target)
+        entry = target / ("model.xml" if model.suffix == ".xml" else "model.onnx")
+        return describe(recipe, entry, model_files(entry), (*made, *_results(target)))
 
-    def _run(self, kind: str, recipe: Recipe, target: Path) -> None:
+    def _packed(self) -> tuple[Path, tuple[PassResult, ...]]:
+        """The graph that reads packed rows, exported when it is first asked for."""
+        assert self.source is not None
+        target = self.directory / PACKED
+        refused = target / "refused"
+        if refused.exists():
+            raise WorkerError(refused.read_text())
+        if not (target / PASSES_FILE).exists():
+            target.mkdir(parents=True, exist_ok=True)
+            try:
+                _supervise(Job(kind=PACKED, model=self.model, target=target, source=self.source), threads=1)
+            except VengineError as error:
+                refused.write_text(error.what)
+                raise
+        return target / "model.onnx", _results(target)
+
+    def _feeds(self, recipe: Recipe) -> list[dict[str, np.ndarray]]:
+        """The calibration calls as the recipe's graph reads them."""
+        if PACKED not in recipe.passes:
+            return list(self.calibration)
+        names = [name for name in self.calibration[0] if name != "attention_mask"]
+        rows = rows_of(pieces_of(self.calibration), ROW_TOKENS[0])
+        return [fill([row], self.calibration, (*names, *ADDED)) for row in rows]
+
+    def _quantize(self, kind: str, recipe: Recipe, model: Path, target: Path) -> None:
         target.mkdir(parents=True, exist_ok=True)
         calibration = target / "calibration.npz"
-        write_feeds(calibration, list(self.calibration))
+        write_feeds(calibration, self._feeds(recipe))
         job = Job(
             kind=kind,
-            model=self.model,
+            model=model,
             target=target,
             calibration=calibration,
             transformer=self.transformer,
@@ -67,20 +94,24 @@ class Workshop:
             op_types=_words(recipe, "only:"),
             keep=_words(recipe, "keep:"),
         )
-        path = target / "job.json"
-        path.write_bytes(canonical_json(job))
-        _supervise(path, target / "build.log", recipe.profile.threads)
+        _supervise(job, recipe.profile.threads)
         calibration.unlink()
 
 
-def _supervise(job: Path, log: Path, threads: int) -> None:
+def _results(target: Path) -> tuple[PassResult, ...]:
+    return tuple(from_json(PassResult, row) for row in json.loads((target / PASSES_FILE).read_text()))
+
+
+def _supervise(job: Job, threads: int) -> None:
     """Run one build job to its end in a process of its own."""
+    path, log = job.target / "job.json", job.target / "build.log"
+    path.write_bytes(canonical_json(job))
     env = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(os.path.abspath(p) for p in sys.path),
         "OMP_NUM_THREADS": str(threads),
     }
-    command = [sys.executable, "-P", "-m", "vengine.graph.builder", str(job), str(os.getpid())]
+    command = [sys.executable, "-P", "-m", "vengine.graph.builder", str(path), str(os.getpid())]
     with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, env=env) as process:
         try:
             code = process.wait(timeout=BUILD_TIMEOUT_S)
