@@ -68,6 +68,9 @@ def pieces_of(calls: Sequence[Feeds]) -> list[Piece]:
     for number, feeds in enumerate(calls):
         mask = feeds["attention_mask"] != 0
         width = mask.shape[1]
+        if not width:
+            found += [Piece(call=number, row=row, first=0, length=0) for row in range(len(mask))]
+            continue
         firsts, lasts = mask.argmax(axis=1), width - mask[:, ::-1].argmax(axis=1)
         shown = mask.any(axis=1)
         for row, (first, last, any_) in enumerate(zip(firsts.tolist(), lasts.tolist(), shown.tolist(), strict=True)):
