@@ -42,7 +42,7 @@ def main() -> None:
     short, long = (str(minutes) for minutes in MINUTES)
     ratio = times.ratio(MIX.name, of=short, to=long)
     row = Row(
-        what=f"speed found in {short} minutes ÷ in {long} ({took[0]:.0f} and {took[1]:.0f} were used), texts one by one",
+        what=f"speed found in {short} minutes ÷ in {long} (used: {took[0]:.0f} and {took[1]:.0f}), single texts",
         target="≥ 0.9",
         measured=ratio.value,
         low=ratio.low,
