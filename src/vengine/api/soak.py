@@ -68,9 +68,9 @@ def soak(
 
     Returns:
         `outcome` (pass, fail, undecided), `findings` (worst first), `looks` (one a few requests: phase, seconds,
-        requests, shapes, memory in bytes, ms of one and the same call), the trends `memory`, `python` (bytes a
-        request), `shape` (bytes a new shape) and `latency` (milliseconds a request), `grown` (lines of Python that hold more than
-        when it was warm), `given_back` (bytes, by `malloc_trim` at the end), and what ran.
+        requests, shapes, memory in bytes, ms of one and the same call), the trends `memory` and `python` (bytes a
+        request), `shape` (bytes a new shape) and `latency` (milliseconds a request), `grown` (lines of Python that hold
+        more than when it was warm), `given_back` (bytes, by `malloc_trim` at the end), and what ran.
 
     Raises:
         UsageError: a number is out of range, or the page can't be written there.
