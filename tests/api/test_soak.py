@@ -137,5 +137,7 @@ def test_the_worker_tells_what_python_holds_more(tmp_path: Path) -> None:
         assert memory.python_bytes > 1000 * KB
         assert worker.watch_python()[0].grown_bytes == pytest.approx(10 * 100 * KB, rel=0.01)
         worker.soak([text_feeds()])
-        assert worker.watch_python()[0].grown_bytes == pytest.approx(100 * KB, rel=0.02)  # since the last time, not since the first
+        assert worker.watch_python()[0].grown_bytes == pytest.approx(
+            100 * KB, rel=0.02
+        )  # since the last time, not since the first
         assert worker.trim() is None or worker.trim() == 0
