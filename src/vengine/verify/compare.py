@@ -21,6 +21,7 @@ What is compared:
 | classification, tensor with one logit a class | classes | accuracy |
 | the same | lists of classes | micro-F1 of the logits above zero (`label_sets`) |
 | scoring | scores, or numbers as labels | Spearman of logit and score |
+| scoring, embedding, features | passages of queries with their relevance | nDCG@10, the mean over queries (`ranking`) |
 | embedding, features, tensor | none | mean cosine |
 | classification, token-classification | none | share of unchanged classes, or of unchanged sets of them |
 | scoring | none | concordance |
@@ -39,7 +40,7 @@ import numpy as np
 
 from vengine.errors import DataError
 from vengine.types import Budget, Sample, Task, Verdict
-from vengine.verify import agreement, changes, label_sets, paired, soundness
+from vengine.verify import agreement, changes, label_sets, paired, ranking, soundness
 from vengine.verify.arrange import PAIR, VECTOR_TASKS, Array, Index, Output, arrange, excerpt, stacked, texts_of
 from vengine.verify.labels import label_indices
 from vengine.verify.metrics import Metric, get_metric
@@ -153,6 +154,9 @@ class Judge:
         wanted = self.budget.metric
         if wanted in AGREEMENT_NAMES:
             return self._agreement()
+        ranked = self._ranked(wanted)
+        if ranked is not None:
+            return ranked
         metric = None if wanted is None else get_metric(wanted, self.budget.direction)
         scored = [i for i, s in enumerate(self.samples) if score_of(s, self.task) is not None]
         labelled = [i for i, s in enumerate(self.samples) if s.label is not None]
@@ -223,6 +227,39 @@ class Judge:
             result = paired.measured(metric, before, after, truth, self.budget, self.seed)
             moved = changes.of_scores([self.samples[i] for i in rows], before, after)
             return replace(result, worst=float(move[worst]), worst_sample=rows[worst], changes=moved)
+
+        return measured
+
+    def _ranked(self, wanted: str | None) -> Measure | None:
+        """For passages in groups, or where it was asked for: how well each query's are ordered."""
+        if wanted is None and any(s.group is not None for s in self.samples):
+            wanted = ranking.DEFAULT
+        depth = ranking.depth_of(wanted)
+        if wanted is None or depth is None:
+            return None
+        rows = [i for i, s in enumerate(self.samples) if s.score is not None]
+        groups, read = ranking.groups_of(self.samples, rows), self._score_reader()
+        if not groups or read is None:
+            raise DataError(
+                f"metric {wanted!r} needs queries with several passages of different relevance",
+                where=self.note or f"{len(rows)} of {len(self.samples)} samples have a score",
+                next_step='give lines as {"query": …, "passages": […], "relevance": [2, 0, …]}',
+            )
+        truth = np.array([self.samples[i].score for i in rows], dtype=np.float64)
+        metric, before = ranking.metric(wanted), read(self.original)[rows]
+        first = ranking.by_query(before, truth, groups, depth)
+
+        def measured(optimized: Outputs, _: Sequence[Movement]) -> Measured:
+            after = read(optimized)[rows]
+            last = ranking.by_query(after, truth, groups, depth)
+            fell = int(np.argmax(first - last))
+            result = paired.measured(metric, first, last, first, self.budget, self.seed)
+            moved = changes.of_scores([self.samples[i] for i in rows], before, after)
+            worst, sample = float((first - last)[fell]), rows[int(groups[fell][0])]
+            worse, better = int(np.sum(last < first)), int(np.sum(last > first))
+            told = f"{len(groups)} queries, {worse} ordered worse and {better} better"
+            note = ". ".join(part for part in (told, result.note) if part)
+            return replace(result, worst=worst, worst_sample=sample, changes=moved, note=note)
 
         return measured
 
