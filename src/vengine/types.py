@@ -67,7 +67,8 @@ class Sample:
     pair: str | None = None
     label: str | None = None  # a class name, for labelled data
     labels: tuple[str, ...] | None = None  # all its class names, where a text may have several; () = none of them
-    score: float | None = None  # a number to correlate with, for scored pairs
+    score: float | None = None  # a number to correlate with, for scored pairs; of a passage, its relevance ≥ 0
+    group: str | None = None  # samples of one group are ordered by their scores: the passages of a query
     tensors: dict[str, Any] | None = None
 
 

@@ -12,16 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vengine.api.calls import call, token_ids, vocabulary_of
-from vengine.bundle.place import is_pack
+from vengine.api.calls import call, token_ids
+from vengine.api.subjects import Subject, subject_of
 from vengine.cache import default_cache
 from vengine.digests import to_json
 from vengine.engines.process import WorkerSession
 from vengine.errors import UsageError
 from vengine.hardware import machine as this_machine
 from vengine.hardware import threads_for
-from vengine.text import padded_length
-from vengine.types import Machine, Plan
+from vengine.types import Machine
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,11 +34,12 @@ _ROUNDS = (7, 15)
 
 @dataclass(frozen=True, kw_only=True)
 class _Entrant:
-    name: str
+    subject: Subject
     worker: WorkerSession
-    pads: bool  # lengths are padded to the bundle's steps, as its text runner does
-    max_tokens: int | None
-    vocabulary: int | None  # how many tokens its tokenizer knows
+
+    @property
+    def name(self) -> str:
+        return self.subject.name
 
 
 def bench(
@@ -121,60 +121,24 @@ def _refuse_misfits(entrants: Sequence[_Entrant], lengths: Sequence[int]) -> Non
     """Every target must be able to take every length, else they would not be raced on the same work."""
     longest = max(lengths, default=0)
     for entrant in entrants:
-        if entrant.max_tokens is not None and longest > entrant.max_tokens:
+        if entrant.subject.max_tokens is not None and longest > entrant.subject.max_tokens:
             raise UsageError(
-                f"a call has {longest} tokens, and the longest text of {entrant.name} has {entrant.max_tokens}",
+                f"a call has {longest} tokens, and the longest text of {entrant.name} has {entrant.subject.max_tokens}",
                 next_step="give shorter shapes and lengths",
             )
 
 
 def _open(target: Path, machine: Machine, threads: int, cache: Path, stack: ExitStack) -> _Entrant:
-    if (target / "manifest.json").is_file() or is_pack(target):
-        entrant = _open_bundle(target, machine, threads)
-    else:
-        entrant = _open_source(str(target), threads, cache)
-    stack.callback(entrant.worker.close)
-    entrant.worker.pause()
-    return entrant
-
-
-def _open_bundle(target: Path, machine: Machine, threads: int) -> _Entrant:
-    from vengine.bundle.choose import plan_without
-    from vengine.bundle.load import exclusions, opening_of, profile_of
-    from vengine.bundle.read import open_bundle
-
-    bundle = open_bundle(target)
-    plan: Plan = plan_without(bundle.manifest.content, exclusions(bundle, machine))
-    variants = [bundle.manifest.variant(digest) for digest in {entry.variant for entry in plan.entries}]
-    openings = {v.digest: opening_of(bundle, v, profile_of(bundle, v, threads, machine)) for v in variants}
-    return _Entrant(
-        name=target.name,
-        worker=WorkerSession.planned(plan, openings),
-        pads=bundle.tokenizer is not None,
-        max_tokens=bundle.manifest.content.max_tokens,
-        vocabulary=vocabulary_of(bundle.tokenizer),
-    )
-
-
-def _open_source(spec: str, threads: int, cache: Path) -> _Entrant:
-    from vengine.sources import open_source
-    from vengine.tune.original import original_variant
-    from vengine.tune.trial import open_worker
-
-    source = open_source(spec, cache=cache / "sources")
-    worker = open_worker(original_variant(source, threads), None, source.task)
-    return _Entrant(
-        name=source.name,
-        worker=worker,
-        pads=False,
-        max_tokens=source.max_tokens,
-        vocabulary=vocabulary_of(source.tokenizer),
-    )
+    subject = subject_of(target, machine, threads, cache)
+    worker = subject.worker()
+    stack.callback(worker.close)
+    worker.pause()
+    return _Entrant(subject=subject, worker=worker)
 
 
 def _token_ids(entrants: Sequence[_Entrant]) -> tuple[int, int]:
     """One range for all targets, so that all get the same ids: inside the smallest vocabulary."""
-    return token_ids([e.vocabulary for e in entrants])
+    return token_ids([e.subject.vocabulary for e in entrants])
 
 
 def _contender(name: str, entrant: _Entrant, mix: Sequence[int], ids: tuple[int, int]) -> Contender:
@@ -185,10 +149,6 @@ def _contender(name: str, entrant: _Entrant, mix: Sequence[int], ids: tuple[int,
     def feeds(load: Load) -> list[dict[str, np.ndarray]]:
         if load.batch:
             return [call(entrant.worker.inputs, load.batch, load.length, load.length, ids)]
-        return [call(entrant.worker.inputs, 1, n, _width(n, entrant), ids) for n in drawn]
+        return [call(entrant.worker.inputs, 1, n, entrant.subject.width(n), ids) for n in drawn]
 
     return Contender(name=name, worker=entrant.worker, feeds=feeds)
-
-
-def _width(length: int, entrant: _Entrant) -> int:
-    return padded_length(length, entrant.max_tokens) if entrant.pads else length

@@ -13,6 +13,9 @@ honest toy is deterministic and indifferent to padding and neighbours.
      "hang_on": N | "open", "raise_on": N | "open", "nan_on": N,
      "print_on": N | "open",                               # chatter on standard output, below Python too
      "allocate_mb": 0,                                     # kept from the first call on
+     "leak_bytes": 0, "leak_below_bytes": 0,               # kept at each call, by Python, and below it
+     "keep_bytes_per_shape": 0,                            # kept below Python at the first call of each shape
+     "slower_us_per_call": 0,                              # each call takes longer than the one before
      "precision_run": "fp32",                              # what it claims to have run
      "nodes": [{"name": …, "kind": …, "share": …, "ms": …}],  # what it says when it is watched; default: one product
      "precisions": {"int8-static": {any of the above}}}    # overrides for one precision
@@ -22,6 +25,7 @@ from __future__ import annotations
 
 import json
 import math
+import mmap
 import os
 import signal
 import time
@@ -45,10 +49,11 @@ _INPUTS = [
 ]
 _OUTPUTS = [{"name": "sentence_embedding", "dtype": "float32", "shape": ["batch", 8]}]
 _FAULTS = ("crash_on", "crash_with", "hang_on", "raise_on", "nan_on", "print_on", "allocate_mb", "precision_run")
-_TIMES = ("delay_ms", "delay_us_per_token", "crowded_ms")
+_LEAKS = ("leak_bytes", "leak_below_bytes", "keep_bytes_per_shape")
+_TIMES = ("delay_ms", "delay_us_per_token", "crowded_ms", "slower_us_per_call")
 _HONEST = ("inputs", "outputs", "scale", "noise", "neighbours", "nodes", "precisions")
 _COMPANY = ("places", "left", "repeats", "drift_after", "poisoned")
-_KEYS = frozenset((*_FAULTS, *_TIMES, *_HONEST, *_COMPANY))
+_KEYS = frozenset((*_FAULTS, *_LEAKS, *_TIMES, *_HONEST, *_COMPANY))
 _MEGABYTE = 1 << 20
 _OPEN: weakref.WeakSet[FakeSession] = weakref.WeakSet()
 
@@ -80,6 +85,8 @@ class FakeSession:
         self._behaviour = behaviour
         self._calls = 0
         self._kept: list[bytearray] = []
+        self._lost = _BelowPython()
+        self._shapes: set[tuple[int, int]] = set()
         self.inputs = tuple(from_json(TensorSpec, spec) for spec in behaviour.get("inputs", _INPUTS))
         self.outputs = tuple(from_json(TensorSpec, spec) for spec in behaviour.get("outputs", _OUTPUTS))
         self.precision_run = str(behaviour.get("precision_run", precision))
@@ -90,9 +97,11 @@ class FakeSession:
         self._calls += 1
         self.misbehave(self._calls)
         self._allocate()
+        self._leak(size_of(self.inputs, feeds))
         per_token = self._behaviour.get("delay_us_per_token", 0) * size_of(self.inputs, feeds)[1] / 1000
         crowded = self._behaviour.get("crowded_ms", 0) if len(_OPEN) > 1 else 0
-        _busy_wait(self._behaviour.get("delay_ms", 0) + per_token + crowded)
+        slower = self._behaviour.get("slower_us_per_call", 0) * self._calls / 1000
+        _busy_wait(self._behaviour.get("delay_ms", 0) + per_token + crowded + slower)
         return {spec.name: self._answer(spec, arrays) for spec in self.outputs}
 
     def run_many(self, many: Sequence[Feeds]) -> list[Outputs]:
@@ -131,6 +140,15 @@ class FakeSession:
         while len(self._kept) < self._behaviour.get("allocate_mb", 0):
             self._kept.append(bytearray(os.urandom(4096) * (_MEGABYTE // 4096)))
 
+    def _leak(self, shape: tuple[int, int]) -> None:
+        if count := self._behaviour.get("leak_bytes", 0):
+            self._kept.append(bytearray(count))
+        if count := self._behaviour.get("leak_below_bytes", 0):
+            self._lost.take(count)
+        if (count := self._behaviour.get("keep_bytes_per_shape", 0)) and shape not in self._shapes:
+            self._shapes.add(shape)
+            self._lost.take(count)
+
     def _answer(self, spec: TensorSpec, arrays: Sequence[Array]) -> Array:
         tokens, mask = _tokens_and_mask(self.inputs, arrays)
         width = [size for size in spec.shape if isinstance(size, int)]
@@ -154,6 +172,23 @@ class FakeSession:
         if self._behaviour.get("poisoned") and not mask.any(axis=1).all():
             wrong += np.nan
         return np.asarray(wrong.reshape(-1, *([1] * (axes - 1))))
+
+
+class _BelowPython:
+    """Memory that is taken from the kernel and touched, and of which Python knows nothing."""
+
+    _PIECE = 1 << 22
+
+    def __init__(self) -> None:
+        self._pieces: list[mmap.mmap] = []
+        self._used = self._PIECE
+
+    def take(self, count: int) -> None:
+        if self._used + count > self._PIECE:
+            self._pieces.append(mmap.mmap(-1, max(count, self._PIECE)))
+            self._used = 0
+        self._pieces[-1][self._used : self._used + count] = b"x" * count
+        self._used += count
 
 
 def _tokens_and_mask(inputs: Sequence[TensorSpec], arrays: Sequence[Array]) -> tuple[Array, Array]:

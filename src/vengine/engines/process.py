@@ -28,6 +28,7 @@ from vengine.digests import from_json, to_json
 from vengine.engines import wire
 from vengine.engines.base import Feeds, Opening, Outputs
 from vengine.engines.ceilings import Ceilings
+from vengine.engines.memory import Memory, Place
 from vengine.engines.pipes import TAIL_BYTES, Pipes
 from vengine.engines.recording import Recording
 from vengine.errors import EngineError, VengineError, WorkerError
@@ -139,6 +140,21 @@ class WorkerSession:
         """What the machine can do at best, measured in the worker while its model does nothing."""
         answer, _ = self._ask({"do": "ceilings", "threads": threads})
         return from_json(Ceilings, answer["ceilings"])
+
+    def watch_python(self) -> list[Place]:
+        """Count what Python allocates in the worker from here on; the lines that grew since the last such call."""
+        answer, _ = self._ask({"do": "watch"})
+        return [from_json(Place, told) for told in answer["grown"]]
+
+    def soak(self, calls: Sequence[Feeds], *, repeats: int = 1) -> tuple[list[float], Memory]:
+        """Run the calls one after the other, `repeats` times over: milliseconds of each, and the memory after them."""
+        answer, _ = self._ask({"do": "soak", "repeats": repeats}, calls)
+        return [float(ms) for ms in answer["ms"]], from_json(Memory, answer["memory"])
+
+    def trim(self) -> int | None:
+        """Resident bytes that the C allocator had only kept, and now gives back; None where it can't be asked."""
+        answer, _ = self._ask({"do": "trim"})
+        return None if answer["given_back"] is None else int(answer["given_back"])
 
     @property
     def pid(self) -> int:

@@ -22,6 +22,7 @@ from typing import Any
 from vengine.digests import from_json, to_json
 from vengine.engines import wire
 from vengine.engines.base import Feeds, Opening, Outputs, Session
+from vengine.engines.memory import Ledger, look, trim, watch_python
 from vengine.engines.packed import shown
 from vengine.errors import VengineError
 from vengine.lifetime import die_with
@@ -52,6 +53,7 @@ class _Worker:
     def __init__(self, tell: Callable[[dict[str, Any]], None]) -> None:
         self._tell = tell
         self._session: Session | None = None
+        self._ledger: Ledger | None = None
         self._does: dict[str, Callable[[dict[str, Any], list[Outputs]], Answer]] = {
             "open": self._open,
             "run": self._run,
@@ -59,6 +61,9 @@ class _Worker:
             "time": self._time,
             "record": self._record,
             "ceilings": self._ceilings,
+            "watch": self._watch,
+            "soak": self._soak,
+            "trim": self._trim,
         }
 
     def answer(self, message: dict[str, Any], calls: list[Outputs]) -> Answer:
@@ -105,6 +110,30 @@ class _Worker:
         from vengine.engines.ceilings import measure
 
         return {"ceilings": to_json(measure(message["threads"]))}, ()
+
+    def _watch(self, _: dict[str, Any], __: list[Outputs]) -> Answer:
+        """Count Python's memory from here on; asked again, tell which lines hold more since the last time."""
+        grown = [] if self._ledger is None else self._ledger.grown()
+        watch_python()
+        self._ledger = Ledger()
+        return {"grown": to_json(grown)}, ()
+
+    def _soak(self, message: dict[str, Any], calls: list[Outputs]) -> Answer:
+        """Time the calls with nothing switched off, as in service, and look at the memory behind the last one."""
+        assert self._session is not None
+        times, told = [], time.monotonic()
+        for _ in range(message["repeats"]):
+            for feeds in calls:
+                start = time.perf_counter()
+                self._session.run(feeds)
+                times.append((time.perf_counter() - start) * 1000)
+            if time.monotonic() - told > _TICK_SECONDS:
+                self._tell({"tick": True})
+                told = time.monotonic()
+        return {"ms": times, "memory": to_json(look())}, ()
+
+    def _trim(self, _: dict[str, Any], __: list[Outputs]) -> Answer:
+        return {"given_back": trim()}, ()
 
     def _passes(self, once: Callable[[Sequence[Feeds]], Any], calls: list[Outputs], repeats: int) -> list[float]:
         passes, told = [], time.monotonic()

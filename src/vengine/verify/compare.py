@@ -21,6 +21,7 @@ What is compared:
 | classification, tensor with one logit a class | classes | accuracy |
 | the same | lists of classes | micro-F1 of the logits above zero (`label_sets`) |
 | scoring | scores, or numbers as labels | Spearman of logit and score |
+| scoring, embedding, features | passages of queries with their relevance | nDCG@10, the mean over queries (`ranking`) |
 | embedding, features, tensor | none | mean cosine |
 | classification, token-classification | none | share of unchanged classes, or of unchanged sets of them |
 | scoring | none | concordance |
@@ -36,18 +37,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from vengine.errors import DataError
-from vengine.types import Budget, Interval, Sample, Task, Verdict
-from vengine.verify import agreement, changes, label_sets, soundness
+from vengine.types import Budget, Sample, Task, Verdict
+from vengine.verify import agreement, changes, label_sets, paired, ranking, soundness
 from vengine.verify.arrange import PAIR, VECTOR_TASKS, Array, Index, Output, arrange, excerpt, stacked, texts_of
 from vengine.verify.labels import label_indices
-from vengine.verify.metrics import Metric, get_metric, measure
+from vengine.verify.metrics import Metric, get_metric
 from vengine.verify.outcome import Measured, decide, failed
 from vengine.verify.probe import fit_probe, unfit
+from vengine.verify.readings import matrix, score_of, scores, vectors
 from vengine.verify.soundness import Fault, Movement, cosine_rows
-from vengine.verify.statistics import mcnemar, paired_difference
+from vengine.verify.strays import stray_fault
 
 __all__ = ["Index", "Judge", "arrange", "texts_of", "verdict"]
 
@@ -118,7 +119,7 @@ class Judge:
         if fault is not None:
             return failed(fault, self.budget, self.samples)
         moves = [soundness.movement(n, self.original[n], optimized[n]) for n in self._floats]
-        fault = soundness.scale_fault(moves, self.budget.max_drop) or self._wrong_sample(moves)
+        fault = soundness.scale_fault(moves, self.budget.max_drop) or self._wrong_sample(moves, optimized)
         if fault is not None:
             return failed(fault, self.budget, self.samples)
         measured = self._measure(optimized, moves)
@@ -137,9 +138,13 @@ class Judge:
         reason = f"output {name} is NaN or infinite for sample {i + 1}: {excerpt(self.samples[i])!r}"
         return Fault(check="finite", reason=reason, sample=i)
 
-    def _wrong_sample(self, moves: Sequence[Movement]) -> Fault | None:
+    def _wrong_sample(self, moves: Sequence[Movement], optimized: Outputs) -> Fault | None:
         if not soundness.directional(self.task):
-            return None
+            name = self._logits_name() if self._floats else ""
+            if not name:
+                return None
+            original, sets = self.original[name], self.several_labels
+            return stray_fault(self.task, original, optimized[name], self.samples, self.labels, sets=sets)
         found = (soundness.wrong_sample_fault(m, self.original[m.name], self.samples, self.seed) for m in moves)
         return next((fault for fault in found if fault is not None), None)
 
@@ -149,8 +154,11 @@ class Judge:
         wanted = self.budget.metric
         if wanted in AGREEMENT_NAMES:
             return self._agreement()
+        ranked = self._ranked(wanted)
+        if ranked is not None:
+            return ranked
         metric = None if wanted is None else get_metric(wanted, self.budget.direction)
-        scored = [i for i, s in enumerate(self.samples) if _score(s, self.task) is not None]
+        scored = [i for i, s in enumerate(self.samples) if score_of(s, self.task) is not None]
         labelled = [i for i, s in enumerate(self.samples) if s.label is not None]
         listed = any(s.labels is not None for s in self.samples)
         sets = [i for i, s in enumerate(self.samples) if s.labels is not None or (s.label is not None and listed)]
@@ -189,15 +197,15 @@ class Judge:
             )
         if self.task == "scoring":
             return lambda optimized, _: agreement.scores(
-                _scores(self.original[name]), _scores(optimized[name]), self.samples, budget, self.seed
+                scores(self.original[name]), scores(optimized[name]), self.samples, budget, self.seed
             )
         if self.several_labels and self.task == "classification":
-            logits, rows = _matrix(self.original[name]), range(len(self.samples))
+            logits, rows = matrix(self.original[name]), range(len(self.samples))
             return lambda optimized, _: label_sets.agreement(
-                self._flips(rows, logits, _matrix(optimized[name])), self.budget
+                self._flips(rows, logits, matrix(optimized[name])), self.budget
             )
         return lambda optimized, _: agreement.classes(
-            _matrix(self.original[name]), _matrix(optimized[name]), self.labels, self.samples, budget
+            matrix(self.original[name]), matrix(optimized[name]), self.labels, self.samples, budget
         )
 
     def _logits_name(self) -> str:
@@ -209,16 +217,49 @@ class Judge:
         read = self._score_reader()
         if read is None:
             return None
-        truth = np.array([_score(self.samples[i], self.task) for i in rows], dtype=np.float64)
+        truth = np.array([score_of(self.samples[i], self.task) for i in rows], dtype=np.float64)
         before = read(self.original)[rows]
 
         def measured(optimized: Outputs, _: Sequence[Movement]) -> Measured:
             after = read(optimized)[rows]
             move = np.abs(after - before)
             worst = int(np.argmax(move))
-            result = self._measured(metric, before, after, truth)
+            result = paired.measured(metric, before, after, truth, self.budget, self.seed)
             moved = changes.of_scores([self.samples[i] for i in rows], before, after)
             return replace(result, worst=float(move[worst]), worst_sample=rows[worst], changes=moved)
+
+        return measured
+
+    def _ranked(self, wanted: str | None) -> Measure | None:
+        """For passages in groups, or where it was asked for: how well each query's are ordered."""
+        if wanted is None and any(s.group is not None for s in self.samples):
+            wanted = ranking.DEFAULT
+        depth = ranking.depth_of(wanted)
+        if wanted is None or depth is None:
+            return None
+        rows = [i for i, s in enumerate(self.samples) if s.score is not None]
+        groups, read = ranking.groups_of(self.samples, rows), self._score_reader()
+        if not groups or read is None:
+            raise DataError(
+                f"metric {wanted!r} needs queries with several passages of different relevance",
+                where=self.note or f"{len(rows)} of {len(self.samples)} samples have a score",
+                next_step='give lines as {"query": …, "passages": […], "relevance": [2, 0, …]}',
+            )
+        truth = np.array([self.samples[i].score for i in rows], dtype=np.float64)
+        metric, before = ranking.metric(wanted), read(self.original)[rows]
+        first = ranking.by_query(before, truth, groups, depth)
+
+        def measured(optimized: Outputs, _: Sequence[Movement]) -> Measured:
+            after = read(optimized)[rows]
+            last = ranking.by_query(after, truth, groups, depth)
+            fell = int(np.argmax(first - last))
+            result = paired.measured(metric, first, last, first, self.budget, self.seed)
+            moved = changes.of_scores([self.samples[i] for i in rows], before, after)
+            worst, sample = float((first - last)[fell]), rows[int(groups[fell][0])]
+            worse, better = int(np.sum(last < first)), int(np.sum(last > first))
+            told = f"{len(groups)} queries, {worse} ordered worse and {better} better"
+            note = ". ".join(part for part in (told, result.note) if part)
+            return replace(result, worst=worst, worst_sample=sample, changes=moved, note=note)
 
         return measured
 
@@ -227,10 +268,10 @@ class Judge:
             if any(s.pair is None for s in self.samples):
                 self.note = "Scores were left aside: a score belongs to a pair of texts"
                 return None
-            return lambda outputs: cosine_rows(_vectors(outputs), _vectors(outputs, PAIR))
+            return lambda outputs: cosine_rows(vectors(outputs), vectors(outputs, PAIR))
         if self.task == "scoring":
             name = self._logits_name()
-            return lambda outputs: _scores(outputs[name])
+            return lambda outputs: scores(outputs[name])
         self.note = f"Scores were left aside: they say nothing about the task {self.task}"
         return None
 
@@ -250,7 +291,7 @@ class Judge:
 
     def _classified(self, metric: Metric, rows: list[int]) -> Measure:
         name = self._logits_name()
-        logits = _matrix(self.original[name])
+        logits = matrix(self.original[name])
         width = max(2, logits.shape[1])
         names = self.labels if len(self.labels) == width else tuple(str(i) for i in range(width))
         truth = label_indices([self.samples[i] for i in rows], self.labels, width)
@@ -258,10 +299,19 @@ class Judge:
         likely = agreement.probabilities(logits[rows])
 
         def measured(optimized: Outputs, _: Sequence[Movement]) -> Measured:
-            after_logits = _matrix(optimized[name])
+            after_logits = matrix(optimized[name])
             move = agreement.probability_move(logits, after_logits)
-            result = self._compare_classes(
-                metric, before, agreement.decisions(after_logits[rows]), truth, names, np.array(rows), likely
+            result = paired.compare_classes(
+                metric,
+                before,
+                agreement.decisions(after_logits[rows]),
+                truth,
+                names,
+                np.array(rows),
+                likely,
+                self.samples,
+                self.budget,
+                self.seed,
             )
             return replace(result, worst=float(move.max()), worst_sample=int(np.argmax(move)))
 
@@ -276,18 +326,19 @@ class Judge:
             self.note = f"Lists of labels were left aside: they can't judge the task {self.task}"
             return None
         name = self._logits_name()
-        logits = _matrix(self.original[name])[rows]
+        logits = matrix(self.original[name])[rows]
         truth = label_sets.true_sets(self.samples, self.labels, logits.shape[1])[rows]
         before = label_sets.answered_sets(logits)
 
         def measured(optimized: Outputs, _: Sequence[Movement]) -> Measured:
-            flips = self._flips(rows, logits, _matrix(optimized[name])[rows])
+            flips = self._flips(rows, logits, matrix(optimized[name])[rows])
             sets = before, label_sets.answered_sets(flips.after), truth
-            result = self._measured(metric, *(label_sets.set_codes(*sets) if metric.name == "accuracy" else sets))
+            judged = tuple(label_sets.set_codes(*sets)) if metric.name == "accuracy" else sets
+            result = paired.measured(metric, judged[0], judged[1], judged[2], self.budget, self.seed)
             losses, gains = label_sets.losses_and_gains(*sets, whole=metric.name == "accuracy")
             if metric.needs == "class":
-                result = _widen(result, losses, gains, self.budget.confidence)
-            return flips.told(_with_mcnemar(result, losses, gains))
+                result = paired.widen(result, losses, gains, self.budget.confidence)
+            return flips.told(paired.with_mcnemar(result, losses, gains))
 
         return measured
 
@@ -297,132 +348,26 @@ class Judge:
         if fault:
             self.note = f"Judged by agreement, because the labels can't train a probe: {fault}"
             return None
-        probe = fit_probe(_vectors(self.original), labels, self.seed)
-        before, likely = probe.predict(_vectors(self.original)), probe.probabilities(_vectors(self.original))
+        probe = fit_probe(vectors(self.original), labels, self.seed)
+        before, likely = probe.predict(vectors(self.original)), probe.probabilities(vectors(self.original))
         if probe.left_out:
             self.note = f"{probe.left_out} samples alone in their class, or without one, were left out of the probe"
 
         def measured(optimized: Outputs, moves: Sequence[Movement]) -> Measured:
-            after = probe.predict(_vectors(optimized))
-            result = self._compare_classes(metric, before, after, probe.truth, probe.classes, probe.rows, likely)
+            after = probe.predict(vectors(optimized))
+            result = paired.compare_classes(
+                metric,
+                before,
+                after,
+                probe.truth,
+                probe.classes,
+                probe.rows,
+                likely,
+                self.samples,
+                self.budget,
+                self.seed,
+            )
             cosine = np.min([m.cosine for m in moves], axis=0)
             return replace(result, worst=float(cosine.min()), worst_sample=int(np.argmin(cosine)))
 
         return measured
-
-    def _compare_classes(
-        self,
-        metric: Metric,
-        before: NDArray[np.intp],
-        after: NDArray[np.intp],
-        truth: NDArray[np.intp],
-        names: Sequence[str],
-        rows: NDArray[np.intp],
-        likely: NDArray[np.float64],
-    ) -> Measured:
-        right, still = before == truth, after == truth
-        losses, gains = int(np.sum(right & ~still)), int(np.sum(~right & still))
-        if metric.needs == "class":
-            result = _widen(self._measured(metric, before, after, truth), losses, gains, self.budget.confidence)
-        else:  # the user's own metric reads names
-            words = np.array(names)
-            result = self._measured(metric, words[before], words[after], words[truth])
-        judged = [self.samples[i] for i in rows]
-        answers = [names[i] for i in before], [names[i] for i in after]
-        moved = changes.of_classes(judged, *answers, changes.margins(likely, before, after))
-        result = _with_mcnemar(result, losses, gains)
-        flipped, changed = agreement.flips(judged, *answers), int(np.sum(before != after))
-        return replace(result, flipped=flipped, changed=changed, changes=moved)
-
-    def _measured(self, metric: Metric, before: Array, after: Array, truth: Array) -> Measured:
-        drop = measure(metric, before, after, truth, confidence=self.budget.confidence, seed=self.seed)
-        note = ""
-        if drop.absolute:
-            note = (
-                f"The original's {metric.name} is only {drop.original:.3g} on this data, too near zero for a relative "
-                "drop: the drop is absolute, and the labels may not fit the model"
-            )
-        return Measured(
-            metric=metric.name,
-            original=drop.original,
-            optimized=drop.optimized,
-            drop=drop.drop,
-            samples=len(truth),
-            absolute=drop.absolute,
-            note=note,
-        )
-
-
-def _with_mcnemar(result: Measured, losses: int, gains: int) -> Measured:
-    """The result with a note on the paired counts, and how likely they are where both are equally likely."""
-    words = "No right answer was lost or won"
-    if losses + gains:
-        words = (
-            f"{losses} answers became wrong and {gains} right (exact McNemar test: p = {mcnemar(losses, gains):.2g})"
-        )
-    return replace(result, note=". ".join(part for part in (words, result.note) if part))
-
-
-def _widen(result: Measured, losses: int, gains: int, confidence: float) -> Measured:
-    """Replace or widen a bootstrap by the score interval of the paired fall in accuracy.
-
-    Where few answers change a bootstrap has little or no width, whatever the number of samples.
-    For accuracy the score interval stands alone; for another metric of classes the wider counts.
-    """
-    n, base = result.samples, 1.0 if result.absolute or not result.original else result.original
-
-    def at(samples: int) -> Interval:
-        lost, won = round(losses * samples / n), round(gains * samples / n)
-        fall = paired_difference(lost, won, samples, confidence)
-        return Interval(value=fall.value / base, low=fall.low / base, high=fall.high / base)
-
-    exact = at(n)
-    if result.metric == "accuracy":
-        return replace(result, drop=exact, interval_at=at)
-    drop = result.drop
-    return replace(
-        result,
-        drop=Interval(value=drop.value, low=min(drop.low, exact.low), high=max(drop.high, exact.high)),
-    )
-
-
-def _score(sample: Sample, task: Task) -> float | None:
-    """The number to correlate with; a numeric label of a scoring task counts as one."""
-    if sample.score is not None:
-        return float(sample.score)
-    if task != "scoring" or sample.label is None:
-        return None
-    try:
-        return float(sample.label)
-    except ValueError:
-        return None
-
-
-def _vectors(outputs: Outputs, suffix: str = "") -> Array:
-    """[samples, width] vectors: the embedding, or a bare encoder's pooled or mean hidden state."""
-    for name in ("sentence_embedding", "pooler_output"):
-        rows = outputs.get(name + suffix)
-        if isinstance(rows, np.ndarray):
-            return _matrix(rows)
-    names = [n for n in outputs if n.endswith(PAIR) == bool(suffix)]
-    rows = outputs[next((n for n in names if n.startswith("last_hidden_state")), names[0])]
-    return np.stack([np.asarray(r, dtype=np.float64).reshape(-1, np.shape(r)[-1]).mean(axis=0) for r in rows])
-
-
-def _matrix(rows: Output) -> Array:
-    """[samples, everything else]."""
-    array = np.asarray(rows, dtype=np.float64)
-    return array.reshape(len(array), -1)
-
-
-def _scores(rows: Output) -> Array:
-    """[samples] scores: the only logit, or yes minus no where there are two."""
-    matrix = _matrix(rows)
-    if matrix.shape[1] == 1:
-        return np.asarray(matrix[:, 0])
-    if matrix.shape[1] == 2:
-        return np.asarray(matrix[:, 1] - matrix[:, 0])
-    raise DataError(
-        f"a scoring model gives one or two numbers a sample, this one gives {matrix.shape[1]}",
-        next_step="use --task classification",
-    )

@@ -219,7 +219,8 @@ def get_metric(name: str, direction: Literal["higher", "lower"] = "higher") -> M
     if wanted not in METRICS:
         raise UsageError(
             f"there is no metric {name!r}",
-            next_step=f"use one of {', '.join(METRICS)}, agreement, or your own as module:function or file.py:function",
+            next_step=f"use one of {', '.join(METRICS)}, ndcg@10, agreement, or your own as module:function or "
+            "file.py:function",
         )
     return METRICS[wanted]
 

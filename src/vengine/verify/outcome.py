@@ -138,5 +138,6 @@ def failed(fault: Fault, budget: Budget, samples: tuple[Sample, ...]) -> Verdict
         samples=len(samples),
         worst=fault.value,
         worst_sample="" if fault.sample is None else excerpt(samples[fault.sample]),
+        changes=fault.changes,
         reason=fault.reason,
     )

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vengine.errors import DataError
-from vengine.types import Sample, Task
+from vengine.types import Change, Sample, Task
 from vengine.verify.arrange import Array, Output, excerpt
 from vengine.verify.statistics import Floats
 
@@ -169,6 +169,7 @@ class Fault:
     reason: str
     sample: int | None = None
     value: float | None = None
+    changes: tuple[Change, ...] = ()
 
 
 def scale_fault(moves: Sequence[Movement], max_drop: float) -> Fault | None:

@@ -4,6 +4,7 @@
 |---|---|
 | `.txt` | a text a line; empty lines are left out |
 | `.jsonl` | a JSON string or object a line; a label may be a list, for models that give a text several |
+| | a query with lists of `passages` and their `relevance` is a line too: how they are ordered is judged |
 | `.csv`, `.tsv` | columns named in a header; without one: text · text, label · text, text, score |
 | `.npz`, `.npy` | arrays with the samples along axis 0, named like the model's inputs; `labels`, `scores` |
 | a directory | images; when they all lie in subdirectories, these name the classes |

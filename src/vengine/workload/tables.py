@@ -18,6 +18,7 @@ from vengine.types import Sample
 TEXT = ("text", "sentence", "sentence1", "text1", "question", "query", "utterance", "content", "premise", "anchor")
 PAIR = ("pair", "text_pair", "sentence2", "text2", "passage", "document", "answer", "hypothesis", "positive")
 LABEL = ("label", "labels", "category", "intent", "class", "target")
+PASSAGES = ("passages", "documents", "candidates")  # a list: a query's passages, with a list of relevances
 SCORE = ("score", "similarity", "similarity_score", "relevance")
 
 LONGEST_TEXT = 100_000  # characters; far beyond any encoder's window, so it is a wrong file or column
@@ -33,6 +34,7 @@ class _Row:
     pair: Any = None
     label: Any = None
     score: Any = None
+    group: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,9 +127,33 @@ def _json_rows(path: Path, columns: Columns) -> Iterator[_Row]:
             yield _Row(where=where, text=record)
         elif isinstance(record, dict):
             found = columns.find(list(record), where)
-            yield _Row(where=where, **{role: record[column] for role, column in found.items()})
+            if passages := _passages(record):
+                yield from _ranked_rows(record, found, passages, where)
+            else:
+                yield _Row(where=where, **{role: record[column] for role, column in found.items()})
         else:
             raise DataError(f"the line is a JSON {type(record).__name__}", where=where, next_step="give objects")
+
+
+def _passages(record: dict[str, Any]) -> str | None:
+    """The key of a list of passages."""
+    return next((key for key in record if key.strip().lower() in PASSAGES and isinstance(record[key], list)), None)
+
+
+def _ranked_rows(record: dict[str, Any], found: dict[str, str], passages: str, where: str) -> Iterator[_Row]:
+    """A query with its passages: a row for each of them, all of one group."""
+    texts = record[passages]
+    key = found.get("score", found.get("label"))
+    scores = None if key is None else record[key]
+    if not isinstance(scores, list) or len(scores) != len(texts):
+        told = f"{len(scores)}" if isinstance(scores, list) else "no list of"
+        raise DataError(
+            f"{len(texts)} passages and {told} relevances",
+            where=where,
+            next_step='give one number for each: {"query": …, "passages": ["…", "…"], "relevance": [1, 0]}',
+        )
+    for text, score in zip(texts, scores, strict=True):
+        yield _Row(where=where, text=record[found["text"]], pair=text, score=score, group=where)
 
 
 def _table_rows(path: Path, columns: Columns, delimiter: str) -> Iterator[_Row]:
@@ -200,6 +226,7 @@ def _checked(row: _Row) -> Sample:
         label=None if isinstance(row.label, list) else _label(row.label, row.where),
         labels=_labels(row.label, row.where) if isinstance(row.label, list) else None,
         score=_score(row.score, row.where),
+        group=row.group,
     )
 
 

@@ -23,7 +23,6 @@ from tests.verify.planted.table import ALL, CLASSES, Row, row
 from vengine.engines.base import Feeds, Outputs
 
 TYPED = ("bert", "electra")
-VECTORS = ("bert", "mpnet", "deberta", "vit")  # what may not turn, whatever the mean says
 UNIT = ("bert", "mpnet")  # vectors of length one
 
 
@@ -98,18 +97,27 @@ def _cut_at(tokens: int) -> Any:
 # --- what comes out, and what else is in the batch -----------------------------------------------
 
 
-def _one_in_500(value: float | None) -> Any:
-    """One text, recognised by its tokens, gets this for an answer; None turns its answer's sign."""
+def _opposite(array: Any) -> Any:
+    return -array
+
+
+def _next_class(array: Any) -> Any:
+    """Each class gets the logit of the one before it."""
+    return np.roll(array, 1, axis=-1)
+
+
+def _one_in_500(value: float | Any) -> Any:
+    """One text, recognised by its tokens, gets this for an answer, or what a function makes of it."""
 
     def made(subject: Subject) -> Calls:
-        place = len(subject.prepared.samples) // 2
+        place = _surest(subject)
         marked = _marked(subject, place)
 
         def run(inner: Run, feeds: Feeds) -> Outputs:
             found = np.array([marked(i, feeds) for i in range(len(next(iter(feeds.values()))))])
 
             def spoil(a: Any) -> Any:
-                wrong = -a if value is None else np.full_like(a, value)
+                wrong = value(a) if callable(value) else np.full_like(a, value)
                 return np.where(found.reshape(-1, *[1] * (a.ndim - 1)), wrong, a)
 
             return _each(inner(feeds), spoil)
@@ -117,6 +125,12 @@ def _one_in_500(value: float | None) -> Any:
         return run
 
     return for_samples(made)
+
+
+def _surest(subject: Subject) -> int:
+    """The sample whose answer is furthest from zero: one of nothing has no opposite."""
+    rows = next(iter(subject.original.judge.original.values()))
+    return int(np.argmax([float(np.sqrt(np.mean(np.square(row)))) for row in rows]))
 
 
 def _marked(subject: Subject, place: int) -> Any:
@@ -235,7 +249,8 @@ CALL_FAULTS: tuple[Row, ...] = (
     row("NaN for one text in 500", _one_in_500(np.nan), ALL),
     row("infinity for one text in 500", _one_in_500(np.inf), ALL),
     row("1e30 for one text in 500", _one_in_500(1e30), ALL),
-    row("one text in 500 gets the opposite answer", _one_in_500(None), VECTORS),
+    row("one text in 500 gets the opposite answer", _one_in_500(_opposite), ALL),
+    row("one text in 500 gets the next class", _one_in_500(_next_class), CLASSES),
     row("NaN in batches", _by_batch(lambda rows, *_: np.nan if rows > 4 else 1.0), ALL),
     row("rows of a batch reversed", outputs(lambda a: a[::-1]), ALL),
     row("rows of a batch off by one", outputs(lambda a: np.roll(a, 1, axis=0)), ALL),
