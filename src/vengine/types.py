@@ -22,6 +22,7 @@ Exactness = Literal["bitwise", "reassociates", "lossy"]
 Objective = Literal["latency", "throughput", "memory"]
 Level = Literal["safe", "balanced", "aggressive"]
 Outcome = Literal["pass", "fail", "undecided"]
+PIPELINE_WORDS = ("clean", "fused")  # pipelines of graph passes, as a recipe's `passes` names them
 TrialStatus = Literal["ok", "refused", "failed", "skipped"]  # skipped: there was no time to try it
 
 
@@ -133,8 +134,8 @@ class Recipe:
 
     @property
     def label(self) -> str:
-        """For people: "openvino int8-static"."""
-        return f"{self.engine} {self.precision}"
+        """For people: "openvino int8-static", "onnxruntime fp32 fused"."""
+        return " ".join((self.engine, self.precision, *(w for w in self.passes if w in PIPELINE_WORDS)))
 
 
 @dataclass(frozen=True, kw_only=True)

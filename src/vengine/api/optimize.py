@@ -293,6 +293,7 @@ def _workshop(request: Request, folder: Path, model: Path, calibration: list[Any
         directory=folder / "built",
         calibration=calibration,
         transformer=request.source.tokenizer is not None or "attention" in request.source.architecture.lower(),
+        source=request.source,
     )
 
 

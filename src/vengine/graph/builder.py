@@ -1,23 +1,25 @@
 """Build one artefact in a process of its own: `python -m vengine.graph.builder JOB.json PARENT_PID`.
 
-A quantiser may crash, hang or eat the memory; then a trial fails, and the search goes on. The job names the
-exported model, the kind of artefact, the calibration feeds (.npz files) and the target directory; the passes'
-results come back as `passes.json` in the target.
+A quantiser or a rewriter may crash, hang or eat the memory; then a trial fails, and the search goes on. The job names
+the exported model, the kind of artefact, the passes that come first, the calibration feeds (.npz files) and the target
+directory; the passes' results come back as `passes.json` in the target.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from vengine.digests import from_json, to_json
 from vengine.errors import VengineError
+from vengine.graph.pipeline import MODEL, PIPELINES, apply
 from vengine.graph.quantize import quantize_dynamic, quantize_ir, quantize_static
 from vengine.lifetime import die_with
-from vengine.types import PassResult
+from vengine.types import PassResult, Source
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,7 +30,7 @@ USER_FAULT = 2  # exit code: the job asks for what can't be; its last lines say 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What to build. `kind` is "int8-static" or "int8-dynamic"."""
+    """What to build. `kind` is "int8-static", "int8-dynamic", or "fp32": what the pipelines leave, as it is."""
 
     kind: str
     model: Path
@@ -38,10 +40,24 @@ class Job:
     half_range: bool = False
     op_types: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
+    pipelines: tuple[str, ...] = ()  # of `graph.pipeline.PIPELINES`, in front of everything else
+    source: Source | None = None  # what the model accepts; the pipelines are checked with it
 
 
 def build(job: Job) -> tuple[PassResult, ...]:
     """Run the job in this process."""
+    if not job.pipelines:
+        return _quantize(job)
+    assert job.source is not None
+    steps = [step for word in job.pipelines for step in PIPELINES[word]]
+    if job.kind == "fp32":
+        return apply(job.model, job.target, steps, job.source)
+    with TemporaryDirectory(dir=job.target) as prepared:
+        results = apply(job.model, Path(prepared), steps, job.source)
+        return (*results, *_quantize(replace(job, model=Path(prepared) / MODEL)))
+
+
+def _quantize(job: Job) -> tuple[PassResult, ...]:
     if job.kind == "int8-dynamic":
         return quantize_dynamic(job.model, job.target, op_types=job.op_types, keep=job.keep)
     assert job.calibration is not None

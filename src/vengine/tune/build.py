@@ -1,6 +1,7 @@
 """Build a recipe's artefact once, in a process of its own, and describe it as a Variant.
 
-fp32 and bf16 open the exported graph as it is; the int8 kinds share one artefact for all engines.
+fp32 and bf16 open the exported graph as it is, or what a pipeline of passes makes of it; the int8 kinds share one
+artefact for all engines.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from vengine.engines.base import model_files
 from vengine.errors import UsageError, WorkerError
 from vengine.graph.builder import PASSES_FILE, USER_FAULT, Job, write_feeds
 from vengine.tune.candidates import required_isa
-from vengine.types import PassResult, Recipe, Variant
+from vengine.types import PIPELINE_WORDS, PassResult, Recipe, Source, Variant
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,6 +36,7 @@ class Workshop:
     directory: Path
     calibration: Sequence[dict[str, np.ndarray]]
     transformer: bool
+    source: Source | None = None  # what the model accepts; a pipeline is checked with it
 
     def build(self, recipe: Recipe) -> Variant:
         """The recipe as files that one engine opens.
@@ -43,9 +45,10 @@ class Workshop:
             WorkerError: the quantiser crashed, hung, or went over the memory limit.
             UsageError: the recipe changes nothing, or names what isn't there.
         """
-        if not recipe.precision.startswith("int8"):
+        quantised = recipe.precision.startswith("int8")
+        if not quantised and not pipelines(recipe):
             return describe(recipe, self.model, model_files(self.model), ())
-        kind = "int8-dynamic" if recipe.precision == "int8-dynamic" else "int8-static"
+        kind = ("int8-dynamic" if recipe.precision == "int8-dynamic" else "int8-static") if quantised else "fp32"
         target = self.directory / digest_json([kind, recipe.passes])[7:23]
         if not (target / PASSES_FILE).exists():
             self._run(kind, recipe, target)
@@ -56,7 +59,7 @@ class Workshop:
     def _run(self, kind: str, recipe: Recipe, target: Path) -> None:
         target.mkdir(parents=True, exist_ok=True)
         calibration = target / "calibration.npz"
-        write_feeds(calibration, list(self.calibration))
+        write_feeds(calibration, list(self.calibration) if kind == "int8-static" else [])
         job = Job(
             kind=kind,
             model=self.model,
@@ -66,6 +69,8 @@ class Workshop:
             half_range="half-range-weights" in recipe.passes,
             op_types=_words(recipe, "only:"),
             keep=_words(recipe, "keep:"),
+            pipelines=pipelines(recipe),
+            source=self.source,
         )
         path = target / "job.json"
         path.write_bytes(canonical_json(job))
@@ -86,7 +91,7 @@ def _supervise(job: Path, log: Path, threads: int) -> None:
             code = process.wait(timeout=BUILD_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             process.kill()
-            raise WorkerError(f"the quantiser was not done after {BUILD_TIMEOUT_S:g} s", where=str(log)) from None
+            raise WorkerError(f"the builder was not done after {BUILD_TIMEOUT_S:g} s", where=str(log)) from None
         except BaseException:
             process.kill()
             raise
@@ -96,7 +101,7 @@ def _supervise(job: Path, log: Path, threads: int) -> None:
     if code == USER_FAULT:
         raise UsageError(" ".join(last))
     by = f"was ended by signal {-code}" if code < 0 else f"left with exit code {code}"
-    raise WorkerError(f"the quantiser {by}; it last printed: {' | '.join(last)}", where=str(log))
+    raise WorkerError(f"the builder {by}; it last printed: {' | '.join(last)}", where=str(log))
 
 
 def describe(recipe: Recipe, entry: Path, files: Sequence[Path], passes: tuple[PassResult, ...]) -> Variant:
@@ -111,6 +116,11 @@ def describe(recipe: Recipe, entry: Path, files: Sequence[Path], passes: tuple[P
         required_isa=required_isa(recipe),
         passes=passes,
     )
+
+
+def pipelines(recipe: Recipe) -> tuple[str, ...]:
+    """The recipe's words that name pipelines of passes."""
+    return tuple(word for word in recipe.passes if word in PIPELINE_WORDS)
 
 
 def _words(recipe: Recipe, prefix: str) -> tuple[str, ...]:
