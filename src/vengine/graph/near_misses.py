@@ -47,4 +47,6 @@ def _has(match: Any, roots: Collection[str]) -> bool:
 def _plain(reason: str | None) -> str:
     """The first line of a reason, without the rewriter's own marks."""
     lines = (reason or "").strip().splitlines()
+    if lines and lines[0].startswith("None of the alternatives"):
+        return "what stands in front of it has another form"
     return re.sub(r'%"([^"]+)"<[^\[>]*,?(\[[^\]]*\])?[^>]*>', r"\1 \2", lines[0])[:200] if lines else ""

@@ -23,6 +23,7 @@ from vengine.graph.passes import (
     finite_masks,
     fold_constants,
     gelu,
+    one_mask,
     plain_transposes,
     reduce_masks,
     rms_norm,
@@ -58,6 +59,7 @@ CLEAN: tuple[Any, ...] = (
     reduce_masks,
     finite_masks,
     drop_nan_guards,
+    one_mask,
     share_initializers,
     drop_unused,
 )

@@ -47,6 +47,7 @@ def run(model: ir.Model) -> PassResult:
     refusals += near_misses(model, sdpa.sdpa_rules, {"Softmax"})
     for fuse in (mha.fuse_mha1, mha.fuse_mha2, mha_scale.fuse_mha_scale, mha_bias.fuse_mha_bias):
         fuse(model)
+    _zero_biases(model)
     attention.fuse_attention(model)
     sdpa_via_mha.replace_sdpa_by_mha(model)
     _join_weights(model)
@@ -155,6 +156,28 @@ def _number(model: ir.Model, name: str, dtype: ir.DataType, number: float | None
 
     kind = dtype.numpy()
     return add_initializer(model, name, np.array(lowest(kind.name) if number is None else number, kind))
+
+
+def _zero_biases(model: ir.Model) -> None:
+    """Zeros where projections of one input have no bias: onnxscript merges those that have one (T5 has none)."""
+    import numpy as np
+
+    for node in model.graph:
+        if node.op_type != "MultiHeadAttention" or (len(node.inputs) > 3 and node.inputs[3] is not None):
+            continue
+        products = [made_by(value, "MatMul") for value in node.inputs[:3]]
+        sources = {product.inputs[0] if product else None for product in products}
+        widths = [shape[-1] if (shape := dims(value)) else None for value in node.inputs[:3]]
+        if len(sources) > 1 or None in sources or not all(isinstance(width, int) for width in widths):
+            continue
+        weights = [product.inputs[1] for product in products if product]
+        if not all(weight is not None and is_initializer(weight) and weight.dtype for weight in weights):
+            continue
+        dtype = weights[0].dtype.numpy() if weights[0] is not None and weights[0].dtype is not None else np.float32
+        zeros = np.zeros(sum(width for width in widths if isinstance(width, int)), dtype)
+        if len(node.inputs) < 4:
+            node.resize_inputs(4)
+        node.replace_input_with(3, add_initializer(model, f"{node.outputs[0].name}_no_bias", zeros))
 
 
 def _join_weights(model: ir.Model) -> None:

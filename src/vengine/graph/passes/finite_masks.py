@@ -45,6 +45,8 @@ def run(model: ir.Model) -> PassResult:
     for value in list(model.graph.initializers.values()):
         if value.is_graph_input() or value.dtype not in (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE):
             continue
+        if not value.uses() and not value.is_graph_output():
+            continue
         array = constant(value)
         if array is None or not np.isneginf(array).any():
             continue
