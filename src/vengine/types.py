@@ -22,6 +22,7 @@ Exactness = Literal["bitwise", "reassociates", "lossy"]
 Objective = Literal["latency", "throughput", "memory"]
 Level = Literal["safe", "balanced", "aggressive"]
 Outcome = Literal["pass", "fail", "undecided"]
+PIPELINE_WORDS = ("clean", "fused")  # pipelines of graph passes, as a recipe's `passes` names them
 TrialStatus = Literal["ok", "refused", "failed", "skipped"]  # skipped: there was no time to try it
 
 
@@ -135,8 +136,11 @@ class Recipe:
 
     @property
     def label(self) -> str:
-        """For people: "openvino int8-static", "openvino int8-static packed"."""
-        return f"{self.engine} {self.precision}{'' if self.profile.row_tokens is None else ' packed'}"
+        """For people: "openvino int8-static", "onnxruntime fp32 fused", "openvino int8-static packed"."""
+        words = [word for word in self.passes if word in PIPELINE_WORDS]
+        return " ".join(
+            (self.engine, self.precision, *words, *(() if self.profile.row_tokens is None else ("packed",)))
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

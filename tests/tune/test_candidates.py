@@ -42,7 +42,7 @@ def source(kind: str = "huggingface") -> Source:
 
 
 FULL = machine("avx2", "avx512f", "bf16", "vnni")
-FP32 = {"openvino fp32", "onnxruntime fp32"}
+FP32 = {"openvino fp32", "onnxruntime fp32", "onnxruntime fp32 fused"}
 BF16 = {"openvino bf16", "openvino int8-static-bf16"}
 INT8 = {"openvino int8-static", "onnxruntime int8-static", "onnxruntime int8-dynamic"}
 

@@ -1,6 +1,6 @@
 """Build one artefact in a process of its own: `python -m vengine.graph.builder JOB.json PARENT_PID`.
 
-A quantiser may crash, hang or eat the memory; then a trial fails, and the search goes on. The job names the
+A quantiser or a rewriter may crash, hang or eat the memory; then a trial fails, and the search goes on. The job names the
 exported model, the kind of artefact, the calibration feeds (.npz files) and the target directory; the passes'
 results come back as `passes.json` in the target.
 """
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from vengine.digests import from_json, to_json
 from vengine.errors import VengineError
 from vengine.graph.export_packed import export_packed
+from vengine.graph.pipeline import PIPELINES, apply
 from vengine.graph.quantize import quantize_dynamic, quantize_ir, quantize_static
 from vengine.lifetime import die_with
 from vengine.types import PassResult, Source
@@ -29,7 +30,7 @@ USER_FAULT = 2  # exit code: the job asks for what can't be; its last lines say 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What to build. `kind` is "int8-static", "int8-dynamic" or "packed"."""
+    """What to build. `kind` is "int8-static", "int8-dynamic", "passes" or "packed"."""
 
     kind: str
     model: Path
@@ -39,7 +40,8 @@ class Job:
     half_range: bool = False
     op_types: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
-    source: Source | None = None  # what a packed graph is exported from
+    pipelines: tuple[str, ...] = ()  # of `graph.pipeline.PIPELINES`
+    source: Source | None = None  # what a packed graph is exported from, and what pipelines are checked with
 
 
 def build(job: Job) -> tuple[PassResult, ...]:
@@ -47,6 +49,9 @@ def build(job: Job) -> tuple[PassResult, ...]:
     if job.kind == "packed":
         assert job.source is not None
         return export_packed(job.source, job.target)
+    if job.kind == "passes":
+        assert job.source is not None
+        return apply(job.model, job.target, [step for word in job.pipelines for step in PIPELINES[word]], job.source)
     if job.kind == "int8-dynamic":
         return quantize_dynamic(job.model, job.target, op_types=job.op_types, keep=job.keep)
     assert job.calibration is not None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from vengine.report.wording import clean, interval, number
-from vengine.types import Interval
+from vengine.types import PIPELINE_WORDS, Interval
 
 Role = Literal["original", "tried", "shipped", "bundle"]
 Status = Literal["ok", "refused", "failed", "skipped"]
@@ -85,9 +85,12 @@ def optimized(report: Report) -> bool:
 
 
 def recipe_label(recipe: dict[str, Any]) -> str:
-    """For people, as `Recipe.label`: "openvino int8-static"."""
-    packed = " packed" if part(recipe, "profile").get("row_tokens") else ""
-    return clean(f"{recipe.get('engine', '?')} {recipe.get('precision', '?')}{packed}", 60)
+    """For people, as `Recipe.label`: "openvino int8-static", "onnxruntime fp32 fused"."""
+    passes = recipe.get("passes")
+    words = [word for word in passes if word in PIPELINE_WORDS] if isinstance(passes, list | tuple) else []
+    if part(recipe, "profile").get("row_tokens"):
+        words.append("packed")
+    return clean(" ".join((str(recipe.get("engine", "?")), str(recipe.get("precision", "?")), *words)), 60)
 
 
 def winner(report: Report) -> Contender:

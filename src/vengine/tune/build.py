@@ -1,6 +1,9 @@
-"""Build a recipe's artefact once, in a process of its own, and describe it as a Variant.
+"""Build a recipe's artefact, step by step, each in a process of its own, and describe it as a Variant.
 
-fp32 and bf16 open the exported graph as it is; the int8 kinds share one artefact for all engines.
+    exported graph → "packed" or "passes" → a quantiser
+
+A step's folder is named by all that it was made with, so recipes share what they have in common: int8 for two engines
+is one artefact, and fp32 and bf16 open the exported graph as it is.
 """
 
 from __future__ import annotations
@@ -21,12 +24,21 @@ from vengine.graph.builder import PASSES_FILE, USER_FAULT, Job, write_feeds
 from vengine.packing import ADDED, fill, pieces_of, rows_of
 from vengine.tune.candidates import required_isa
 from vengine.tune.profiles import PACKED, ROW_TOKENS
-from vengine.types import PassResult, Recipe, Source, Variant
+from vengine.types import PIPELINE_WORDS, PassResult, Recipe, Source, Variant
 
 if TYPE_CHECKING:
     import numpy as np
 
 BUILD_TIMEOUT_S = 1800.0
+REFUSED_FILE = "refused"  # why a step can't be done: it isn't tried again for the next recipe
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """What the steps so far have left."""
+
+    entry: Path
+    passes: tuple[PassResult, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,40 +49,56 @@ class Workshop:
     directory: Path
     calibration: Sequence[dict[str, np.ndarray]]
     transformer: bool
-    source: Source | None = None  # what packed graphs are exported from
+    source: Source | None = None  # for packed graphs and for checks of passes
 
     def build(self, recipe: Recipe) -> Variant:
         """The recipe as files that one engine opens.
 
         Raises:
-            WorkerError: the quantiser crashed, hung, or went over the memory limit.
+            WorkerError: a step crashed, hung, or went over the memory limit.
             UsageError: the recipe changes nothing, or names what isn't there.
         """
-        model, made = self._packed() if PACKED in recipe.passes else (self.model, ())
-        if not recipe.precision.startswith("int8"):
-            return describe(recipe, model, model_files(model), made)
-        kind = "int8-dynamic" if recipe.precision == "int8-dynamic" else "int8-static"
-        target = self.directory / digest_json([kind, recipe.passes])[7:23]
-        if not (target / PASSES_FILE).exists():
-            self._quantize(kind, recipe, model, target)
-        entry = target / ("model.xml" if model.suffix == ".xml" else "model.onnx")
-        return describe(recipe, entry, model_files(entry), (*made, *_results(target)))
+        built, done = Built(entry=self.model), []  # type: ignore[var-annotated]
+        for kind, words in steps(recipe):
+            done.append((kind, words))
+            target = self.directory / digest_json(done)[7:23]
+            built = self._step(kind, recipe, built, target)
+        return describe(recipe, built.entry, model_files(built.entry), built.passes)
 
-    def _packed(self) -> tuple[Path, tuple[PassResult, ...]]:
-        """The graph that reads packed rows, exported when it is first asked for."""
-        assert self.source is not None
-        target = self.directory / PACKED
-        refused = target / "refused"
+    def _step(self, kind: str, recipe: Recipe, before: Built, target: Path) -> Built:
+        refused = target / REFUSED_FILE
         if refused.exists():
             raise WorkerError(refused.read_text())
         if not (target / PASSES_FILE).exists():
             target.mkdir(parents=True, exist_ok=True)
             try:
-                _supervise(Job(kind=PACKED, model=self.model, target=target, source=self.source), threads=1)
+                self._run(kind, recipe, before, target)
             except VengineError as error:
                 refused.write_text(error.what)
                 raise
-        return target / "model.onnx", _results(target)
+        passes = tuple(from_json(PassResult, row) for row in json.loads((target / PASSES_FILE).read_text()))
+        entry = next(path for name in ("model.xml", "model.onnx") if (path := target / name).exists())
+        return Built(entry=entry, passes=(*before.passes, *passes))
+
+    def _run(self, kind: str, recipe: Recipe, before: Built, target: Path) -> None:
+        calibration = target / "calibration.npz"
+        write_feeds(calibration, self._feeds(recipe) if kind == "int8-static" else [])
+        job = Job(
+            kind=kind,
+            model=before.entry,
+            target=target,
+            calibration=calibration,
+            transformer=self.transformer,
+            half_range="half-range-weights" in recipe.passes,
+            op_types=_words(recipe, "only:"),
+            keep=_words(recipe, "keep:"),
+            pipelines=_pipelines(recipe),
+            source=self.source,
+        )
+        try:
+            _supervise(job, recipe.profile.threads)
+        finally:
+            calibration.unlink()
 
     def _feeds(self, recipe: Recipe) -> list[dict[str, np.ndarray]]:
         """The calibration calls as the recipe's graph reads them."""
@@ -80,26 +108,18 @@ class Workshop:
         rows = rows_of(pieces_of(self.calibration), ROW_TOKENS[0])
         return [fill([row], self.calibration, (*names, *ADDED)) for row in rows]
 
-    def _quantize(self, kind: str, recipe: Recipe, model: Path, target: Path) -> None:
-        target.mkdir(parents=True, exist_ok=True)
-        calibration = target / "calibration.npz"
-        write_feeds(calibration, self._feeds(recipe))
-        job = Job(
-            kind=kind,
-            model=model,
-            target=target,
-            calibration=calibration,
-            transformer=self.transformer,
-            half_range="half-range-weights" in recipe.passes,
-            op_types=_words(recipe, "only:"),
-            keep=_words(recipe, "keep:"),
-        )
-        _supervise(job, recipe.profile.threads)
-        calibration.unlink()
 
-
-def _results(target: Path) -> tuple[PassResult, ...]:
-    return tuple(from_json(PassResult, row) for row in json.loads((target / PASSES_FILE).read_text()))
+def steps(recipe: Recipe) -> list[tuple[str, tuple[str, ...]]]:
+    """(kind of job, the recipe's words that matter to it), in the order in which they are done."""
+    found: list[tuple[str, tuple[str, ...]]] = []
+    if PACKED in recipe.passes:
+        found.append((PACKED, ()))
+    elif pipelines := _pipelines(recipe):
+        found.append(("passes", pipelines))
+    if recipe.precision.startswith("int8"):
+        kind = "int8-dynamic" if recipe.precision == "int8-dynamic" else "int8-static"
+        found.append((kind, tuple(word for word in recipe.passes if word not in (PACKED, *PIPELINE_WORDS))))
+    return found
 
 
 def _supervise(job: Job, threads: int) -> None:
@@ -117,7 +137,7 @@ def _supervise(job: Job, threads: int) -> None:
             code = process.wait(timeout=BUILD_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             process.kill()
-            raise WorkerError(f"the quantiser was not done after {BUILD_TIMEOUT_S:g} s", where=str(log)) from None
+            raise WorkerError(f"the builder was not done after {BUILD_TIMEOUT_S:g} s", where=str(log)) from None
         except BaseException:
             process.kill()
             raise
@@ -127,7 +147,7 @@ def _supervise(job: Job, threads: int) -> None:
     if code == USER_FAULT:
         raise UsageError(" ".join(last))
     by = f"was ended by signal {-code}" if code < 0 else f"left with exit code {code}"
-    raise WorkerError(f"the quantiser {by}; it last printed: {' | '.join(last)}", where=str(log))
+    raise WorkerError(f"the builder {by}; it last printed: {' | '.join(last)}", where=str(log))
 
 
 def describe(recipe: Recipe, entry: Path, files: Sequence[Path], passes: tuple[PassResult, ...]) -> Variant:
@@ -142,6 +162,10 @@ def describe(recipe: Recipe, entry: Path, files: Sequence[Path], passes: tuple[P
         required_isa=required_isa(recipe),
         passes=passes,
     )
+
+
+def _pipelines(recipe: Recipe) -> tuple[str, ...]:
+    return tuple(word for word in recipe.passes if word in PIPELINE_WORDS)
 
 
 def _words(recipe: Recipe, prefix: str) -> tuple[str, ...]:

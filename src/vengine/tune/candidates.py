@@ -22,6 +22,7 @@ class Row:
     levels: tuple[Level, ...] = ("safe", "balanced", "aggressive")
     wants: str = ""
     asked_by: tuple[str, ...] = ()  # values of `precision=` that ask for it
+    pipelines: tuple[str, ...] = ()  # of graph passes; see PIPELINE_WORDS
 
 
 _LOSSY: tuple[Level, ...] = ("balanced", "aggressive")
@@ -48,6 +49,7 @@ ROWS = (
     Row(engine="onnxruntime", precision="fp32", exactness="reassociates", asked_by=("fp32",)),
     Row(engine="onnxruntime", precision="int8-static", exactness="lossy", levels=_LOSSY, asked_by=("int8",)),
     Row(engine="openvino", precision="fp32", exactness="reassociates", asked_by=("fp32",)),
+    Row(engine="onnxruntime", precision="fp32", exactness="reassociates", asked_by=("fp32",), pipelines=("fused",)),
     Row(engine="onnxruntime", precision="int8-dynamic", exactness="lossy", levels=_LOSSY, asked_by=("int8",)),
 )
 
@@ -81,8 +83,9 @@ def candidates(
 def _passes(row: Row, machine: Machine, settings: Settings) -> tuple[str, ...]:
     """The options that make the artefact another one, so that they are part of the recipe's name."""
     if not row.precision.startswith("int8"):
-        return ()
-    words = [f"only:{op}" for op in settings.op_types_to_quantize] + [f"keep:{k}" for k in settings.force_fp32]
+        return row.pipelines
+    words = [*row.pipelines]
+    words += [f"only:{op}" for op in settings.op_types_to_quantize] + [f"keep:{k}" for k in settings.force_fp32]
     if row.precision.startswith("int8-static") and not has_vnni(machine):
         # Without VNNI, u8×s8 pair sums saturate at 16 bits; 7-bit weights can't overflow.
         words.append("half-range-weights")
