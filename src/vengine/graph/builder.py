@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from vengine.digests import from_json, to_json
 from vengine.errors import VengineError
+from vengine.graph.half_weights import write_half_weights
+from vengine.graph.mixed_precision import write_half, write_half_int8
 from vengine.graph.quantize import quantize_dynamic, quantize_ir, quantize_static
 from vengine.lifetime import die_with
 from vengine.types import PassResult
@@ -23,12 +25,13 @@ if TYPE_CHECKING:
     import numpy as np
 
 PASSES_FILE = "passes.json"
+_FEW = 8  # calls on which a keep-list is searched: each costs a run for each question
 USER_FAULT = 2  # exit code: the job asks for what can't be; its last lines say what
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What to build. `kind` is "int8-static" or "int8-dynamic"."""
+    """What to build. `kind` is one of those in `build`."""
 
     kind: str
     model: Path
@@ -38,10 +41,16 @@ class Job:
     half_range: bool = False
     op_types: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
+    tight: bool = False  # the keep-list is searched until the error is a quarter of what it was
+    keep_io_types: bool = True
 
 
 def build(job: Job) -> tuple[PassResult, ...]:
     """Run the job in this process."""
+    if job.kind == "fp16-weights":
+        return write_half_weights(job.model, job.target, keep=job.keep, keep_io_types=job.keep_io_types)
+    if job.kind in ("fp16", "bf16", "int8-bf16"):
+        return _half(job)
     if job.kind == "int8-dynamic":
         return quantize_dynamic(job.model, job.target, op_types=job.op_types, keep=job.keep)
     assert job.calibration is not None
@@ -56,6 +65,29 @@ def build(job: Job) -> tuple[PassResult, ...]:
         op_types=job.op_types,
         keep=job.keep,
     )
+
+
+def _half(job: Job) -> tuple[PassResult, ...]:
+    assert job.calibration is not None
+    write = write_half_int8 if job.kind == "int8-bf16" else write_half
+    return write(
+        job.model,
+        job.target,
+        "fp16" if job.kind == "fp16" else "bf16",
+        few(read_feeds(job.calibration)),
+        keep=job.keep,
+        op_types=job.op_types,
+        keep_io_types=job.keep_io_types,
+        tight=job.tight,
+    )
+
+
+def few(feeds: list[dict[str, np.ndarray]], most: int = _FEW) -> list[dict[str, np.ndarray]]:
+    """Some of the calls, of all sizes, the largest included."""
+    by_size = sorted(feeds, key=lambda feed: sum(array.size for array in feed.values()))
+    if len(by_size) <= most:
+        return by_size
+    return [by_size[place * (len(by_size) - 1) // (most - 1)] for place in range(most)]
 
 
 def write_feeds(path: Path, feeds: list[dict[str, np.ndarray]]) -> None:

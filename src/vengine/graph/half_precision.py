@@ -45,10 +45,9 @@ class HalfType:
     @property
     def numpy(self) -> Any:
         """The numpy dtype."""
-        import ml_dtypes
-        import numpy as np
+        import onnx_ir as ir
 
-        return np.dtype(np.float16 if self.name == "fp16" else ml_dtypes.bfloat16)
+        return ir.DataType(self.onnx).numpy()
 
     @property
     def onnx(self) -> int:
@@ -94,7 +93,7 @@ def convert(model: ir.Model, half: HalfType, keep: Collection[str], *, keep_io_t
         rewriting.narrow_inputs()
     wanted = set(chosen)
     for node in list(model.graph):
-        if node in wanted or (node.op_type in MOVERS and rewriting.moves_half(node)):
+        if node in wanted or (node.op_type in MOVERS and (rewriting.moves_half(node) or _serves(node, wanted))):
             rewriting.convert(node)
         else:
             rewriting.restore_inputs(node)
@@ -201,6 +200,15 @@ class _Rewriting:
         made = self._ir.Value(name=name, shape=value.shape, type=self._ir.TensorType(self._dtype), const_value=tensor)
         self._model.graph.register_initializer(made)
         return made
+
+
+def _serves(mover: ir.Node, wanted: Collection[ir.Node]) -> bool:
+    """Whether it moves a weight, and nodes that are converted are all that read the result."""
+    data = mover.inputs[0]
+    if data is None or not data.is_initializer() or mover.outputs[0].is_graph_output():
+        return False
+    users = [user for user, _ in mover.outputs[0].uses()]
+    return bool(users) and all(user in wanted for user in users)
 
 
 def check(path: Any, half: HalfType) -> None:

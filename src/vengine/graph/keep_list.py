@@ -18,7 +18,8 @@ from vengine.graph.ranges import Kept, ruled
 from vengine.graph.rounding import Feeds, Rounding
 
 TOLERANCE = 0.02  # relative error of a row: for a unit vector a cosine of 0.9998
-_MOST_FOUND = 24
+_MOST_FOUND = 24  # then whole beginnings of the graph are kept: the error is everybody's, and no node's
+_TIGHTER = 4.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +47,7 @@ def find_keep_list(
     tolerance: float = TOLERANCE,
     force: Collection[str] = (),
     only: Collection[str] = (),
+    tight: bool = False,
 ) -> KeepList:
     """Search the nodes that must stay.
 
@@ -55,6 +57,7 @@ def find_keep_list(
         tolerance: the largest relative error of a row of an output.
         force: operator types or node names that stay, whatever is measured.
         only: operator types or node names that may be converted; () = all.
+        tight: allow a quarter of the error that there is with `force` and `only` alone, where that is less.
 
     Raises:
         UsageError: a word in `force` or `only` names nothing in the graph, or the graph can't be converted.
@@ -62,6 +65,7 @@ def find_keep_list(
     rounding = Rounding(path, half, samples)
     kept = {k.node: k for k in forced(path, rounding.names, force=force, only=only)}
     plain = rounding.error(list(kept))
+    tolerance = min(tolerance, plain / _TIGHTER) if tight else tolerance
     kept = {k.node: k for k in ruled(path, half, samples, tolerance)} | kept
     by_rule = set(kept)
     while (error := rounding.error(kept)) > tolerance:
@@ -74,7 +78,8 @@ def find_keep_list(
             kept[name] = Kept(
                 node=name, reason=f"in {half.name} the outputs' error is {told}; {tolerance:.2g} is allowed"
             )
-    for name in [name for name in kept if name not in by_rule]:
+    found = [name for name in kept if name not in by_rule]
+    for name in found if len(found) <= _MOST_FOUND else []:
         if (without := rounding.error(set(kept) - {name})) <= tolerance:
             del kept[name]
             error = without

@@ -1,6 +1,6 @@
 """Build a recipe's artefact once, in a process of its own, and describe it as a Variant.
 
-fp32 and bf16 open the exported graph as it is; the int8 kinds share one artefact for all engines.
+fp32 and bf16 open the exported graph as it is; static int8 is one artefact for all engines.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,13 +18,21 @@ from vengine.digests import canonical_json, digest_json, digest_tree, from_json
 from vengine.engines.base import model_files
 from vengine.errors import UsageError, WorkerError
 from vengine.graph.builder import PASSES_FILE, USER_FAULT, Job, write_feeds
-from vengine.tune.candidates import required_isa
+from vengine.tune.candidates import HALF_IO, KEEP_LIST, TIGHT_KEEP_LIST, required_isa
 from vengine.types import PassResult, Recipe, Variant
 
 if TYPE_CHECKING:
     import numpy as np
 
 BUILD_TIMEOUT_S = 1800.0
+# Precision → kind of artefact; int8-static and int8-static-bf16 share one.
+_KINDS = {
+    "int8-dynamic": "int8-dynamic",
+    "mixed-bf16": "bf16",
+    "int8-static-mixed-bf16": "int8-bf16",
+    "fp16": "fp16",
+    "fp16-weights": "fp16-weights",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,29 +51,36 @@ class Workshop:
             WorkerError: the quantiser crashed, hung, or went over the memory limit.
             UsageError: the recipe changes nothing, or names what isn't there.
         """
-        if not recipe.precision.startswith("int8"):
+        if recipe.precision in ("fp32", "bf16"):
             return describe(recipe, self.model, model_files(self.model), ())
-        kind = "int8-dynamic" if recipe.precision == "int8-dynamic" else "int8-static"
+        before: tuple[PassResult, ...] = ()
+        kind, model = _KINDS.get(recipe.precision, "int8-static"), self.model
+        if kind == "int8-bf16":
+            words = tuple(word for word in recipe.passes if not word.startswith(KEEP_LIST))
+            base = self.build(replace(recipe, precision="int8-static", passes=words))
+            model, before = base.directory / base.entry, base.passes
         target = self.directory / digest_json([kind, recipe.passes])[7:23]
         if not (target / PASSES_FILE).exists():
-            self._run(kind, recipe, target)
+            self._run(kind, model, recipe, target)
         passes = tuple(from_json(PassResult, row) for row in json.loads((target / PASSES_FILE).read_text()))
-        entry = target / ("model.xml" if self.model.suffix == ".xml" else "model.onnx")
-        return describe(recipe, entry, model_files(entry), passes)
+        entry = next(path for name in ("model.xml", "model.onnx") if (path := target / name).exists())
+        return describe(recipe, entry, model_files(entry), (*before, *passes))
 
-    def _run(self, kind: str, recipe: Recipe, target: Path) -> None:
+    def _run(self, kind: str, model: Path, recipe: Recipe, target: Path) -> None:
         target.mkdir(parents=True, exist_ok=True)
         calibration = target / "calibration.npz"
         write_feeds(calibration, list(self.calibration))
         job = Job(
             kind=kind,
-            model=self.model,
+            model=model,
             target=target,
             calibration=calibration,
             transformer=self.transformer,
             half_range="half-range-weights" in recipe.passes,
             op_types=_words(recipe, "only:"),
             keep=_words(recipe, "keep:"),
+            tight=TIGHT_KEEP_LIST in recipe.passes,
+            keep_io_types=HALF_IO not in recipe.passes,
         )
         path = target / "job.json"
         path.write_bytes(canonical_json(job))
