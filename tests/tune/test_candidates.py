@@ -155,14 +155,25 @@ def trial(precision: str, status: TrialStatus, outcome: Outcome | None, engine: 
             {("int8-static-mixed-bf16", ("keep-list-tight",))},
         ),
         ([trial("int8-static-bf16", "refused", "fail"), trial("int8-static", "refused", "fail")], set()),
+        ([trial("bf16", "refused", "undecided")], {("mixed-bf16", ("keep-list-tight",))}),
         ([trial("bf16", "refused", "pass")], set()),
         ([trial("bf16", "refused", None)], set()),
         ([trial("bf16", "ok", "pass")], set()),
         ([trial("mixed-bf16", "refused", "fail", "openvino", "keep-list-tight")], set()),
         ([trial("int8-dynamic", "refused", "fail", "onnxruntime")], set()),
     ],
-    ids=["bf16", "a list that was too short", "bf16 beside int8", "int8 is to blame", "slower", "not even tried"]
-    + ["sound", "tight already", "another precision"],
+    ids=[
+        *(
+            "bf16",
+            "a list that was too short",
+            "bf16 beside int8",
+            "int8 is to blame",
+            "undecided",
+            "slower",
+            "not even tried",
+        ),
+        *("sound", "tight already", "another precision"),
+    ],
 )
 def test_bf16_that_answers_wrong_is_tried_with_a_keep_list(
     trials: list[Trial], again: set[tuple[str, tuple[str, ...]]]
