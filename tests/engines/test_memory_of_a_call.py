@@ -71,7 +71,8 @@ def test_nothing_is_kept_between_calls(session: Session) -> None:
             kept.append(tracemalloc.get_traced_memory()[0])
     finally:
         tracemalloc.stop()
-    assert kept[1] - kept[0] < SMALL
+    smallest = min(feeds["x"].nbytes for feeds in many)  # feeds and answers have one size here
+    assert kept[1] - kept[0] < len(many) / 4 * smallest
 
 
 def test_an_answer_is_the_callers_own(session: Session) -> None:
