@@ -46,6 +46,9 @@ VNNI_FLAGS = ("avx512_vnni", "avx_vnni", "asimddp", "i8mm")
 BF16_FLAGS = ("avx512_bf16", "amx_bf16", "avx_ne_convert", "bf16", "svebf16")
 """Any of these multiplies bf16 in hardware."""
 
+FP16_FLAGS = ("avx512_fp16", "amx_fp16", "asimdhp")
+"""Any of these multiplies fp16 in hardware. (F16C only converts it.)"""
+
 _PACKAGES = ("numpy", "onnx", "onnxruntime", "openvino", "nncf", "tokenizers", "torch", "transformers")
 _UNLIMITED = 1 << 60  # cgroup v1 says "no limit" with a number near 2**63
 
@@ -108,9 +111,14 @@ def has_bf16(isa: tuple[str, ...]) -> bool:
     return any(flag in isa for flag in BF16_FLAGS)
 
 
+def has_fp16(isa: tuple[str, ...]) -> bool:
+    """Whether fp16 products are computed in hardware."""
+    return any(flag in isa for flag in FP16_FLAGS)
+
+
 def _with_abilities(isa: tuple[str, ...]) -> tuple[str, ...]:
-    """Add "vnni" and "bf16", which several flags provide: a variant needs the ability, not one maker's flag."""
-    found = {name for name, has in (("vnni", has_vnni), ("bf16", has_bf16)) if has(isa)}
+    """Add "vnni", "bf16" and "fp16", which several flags provide: a variant needs the ability, not one maker's flag."""
+    found = {name for name, has in (("vnni", has_vnni), ("bf16", has_bf16), ("fp16", has_fp16)) if has(isa)}
     return tuple(sorted({*isa, *found}))
 
 

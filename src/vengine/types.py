@@ -129,7 +129,7 @@ class Recipe:
     """Passes + engine + precision + runtime profile: search point, cache key and manifest entry in one."""
 
     engine: str  # "torch", "onnxruntime", "openvino", "fake"
-    precision: str  # "fp32", "bf16", "int8-dynamic", "int8-static", "int8-static-bf16"
+    precision: str  # one of `tune.candidates.ROWS`: "fp32", "bf16", "mixed-bf16", "int8-static", …
     profile: RuntimeProfile
     passes: tuple[str, ...] = ()
     exactness: Exactness = "reassociates"
@@ -293,14 +293,14 @@ class Settings:
     """How to search. The command line's defaults come from these fields."""
 
     level: Level = "balanced"
-    precision: str | None = None  # None: all; "mixed", "fp32", "bf16", "int8" restrict the search
+    precision: str | None = None  # None: all; "mixed", "fp32", "bf16", "fp16", "int8" restrict the search
     time_seconds: float = 240.0  # for trials and race together; set-up and export come on top
     threads: int | None = None  # None: from the machine; the same for every contender
     max_variants: int = 3
     seed: int = 0
     engines: tuple[str, ...] = ()  # () = every engine that is installed
-    keep_io_types: bool = True
-    op_types_to_quantize: tuple[str, ...] = ()  # () = all that the quantiser knows
+    keep_io_types: bool = True  # False: with the precision "fp16", inputs and outputs become fp16 as well
+    op_types_to_quantize: tuple[str, ...] = ()  # op types (or nodes) that are converted; () = all that can be
     force_fp32: tuple[str, ...] = ()  # op types or node names that stay in fp32
     verify_samples: int = 3000  # at most so many samples are compared with the original, fewer if that takes too long
     calibration_samples: int = 128

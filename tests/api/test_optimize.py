@@ -100,7 +100,7 @@ def test_a_kept_onnx_model_ships_its_checked_copy_with_all_optimisation_off(tmp_
         ({"settings": Settings(precision="int4")}, "int4"),
         ({"settings": Settings(level="safe", precision="int8")}, "lossy"),
         ({"settings": Settings(precision="fp32", op_types_to_quantize=("MatMul",))}, "no effect"),
-        ({"settings": Settings(keep_io_types=False)}, "not supported yet"),
+        ({"settings": Settings(keep_io_types=False)}, "only the precision 'fp16' does"),
         ({"settings": Settings(time_seconds=0)}, "no trial"),
     ],
     ids=lambda v: v if isinstance(v, str) else "",

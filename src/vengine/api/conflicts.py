@@ -7,7 +7,7 @@ from vengine.errors import EngineMissing, UsageError
 from vengine.types import Settings
 
 _LEVELS = ("safe", "balanced", "aggressive")
-_PRECISIONS = (None, "mixed", "fp32", "bf16", "int8")
+_PRECISIONS = (None, "mixed", "fp32", "bf16", "fp16", "int8")
 
 
 def refuse_conflicts(settings: Settings) -> None:
@@ -29,19 +29,14 @@ def refuse_conflicts(settings: Settings) -> None:
             "leave the precision out, or use the level 'balanced'",
         ),
         (
-            settings.precision in ("fp32", "bf16") and bool(settings.op_types_to_quantize),
+            settings.precision == "fp32" and bool(settings.op_types_to_quantize),
             f"op_types_to_quantize has no effect with the precision {settings.precision!r}",
             "leave one of them out",
         ),
         (
-            settings.precision == "bf16" and bool(settings.force_fp32),
-            "bf16 is a switch for the whole graph: it can't keep single nodes in fp32",
-            "use the precision 'int8' or leave it out",
-        ),
-        (
-            not settings.keep_io_types,
-            "keep_io_types=False is not supported yet: inputs and outputs always keep their types",
-            "leave it out",
+            not settings.keep_io_types and settings.precision != "fp16",
+            "keep_io_types=False makes inputs and outputs fp16, which only the precision 'fp16' does",
+            "ask for the precision 'fp16', or leave keep_io_types out",
         ),
     )
     for broken, what, step in rows:

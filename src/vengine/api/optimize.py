@@ -255,7 +255,10 @@ def _run(request: Request, folder: Path, target: Path, started: float, warnings:
             tell=request.tell,
         )
         installed = {name for name in ENGINES if get_engine(name).availability().ok}
-        found = search(bench, *candidates(source, request.machine, settings, request.threads, installed))
+        found = search(
+            bench,
+            *candidates(source, request.machine, settings, request.threads, installed, request.workload.objective),
+        )
         shipment = Shipment(
             found=found,
             prepared=prepared,

@@ -82,7 +82,7 @@ def tolerances_for(precision: str) -> tuple[Tolerance, Tolerance]:
     """
     if precision.startswith("int8"):
         return Tolerance(min_cosine=0.9995, max_relative=0.05), Tolerance(min_cosine=0.99, max_relative=0.15)
-    if "bf16" in precision:
+    if "bf16" in precision or precision == "fp16":
         return Tolerance(min_cosine=0.9999, max_relative=0.02), Tolerance(min_cosine=0.998, max_relative=0.08)
     return Tolerance(min_cosine=0.99999, max_relative=1e-3), Tolerance(min_cosine=0.9999, max_relative=5e-3)
 

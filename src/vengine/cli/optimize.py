@@ -62,7 +62,7 @@ def _choice(kind: Any) -> click.Choice[str]:
 )
 @click.option(
     "--precision",
-    type=click.Choice(["mixed", "fp32", "bf16", "int8"]),
+    type=click.Choice(["mixed", "fp32", "bf16", "fp16", "int8"]),
     default=params.default(Settings, "precision"),
     help="Restrict the search.  [default: all]",
 )
@@ -129,13 +129,13 @@ def _choice(kind: Any) -> click.Choice[str]:
     "op_types_to_quantize",
     type=params.Names(),
     default=params.default(Settings, "op_types_to_quantize"),
-    help="Quantise only these operator types.  [default: all that the quantiser knows]",
+    help="Convert only these operator types (or nodes).  [default: all that can be]",
 )
 @click.option(
     "--keep-io-types/--no-keep-io-types",
     default=params.default(Settings, "keep_io_types"),
     show_default=True,
-    help="Inputs and outputs keep the original's types.",
+    help="Inputs and outputs keep the original's types; without, --precision fp16 makes them fp16.",
 )
 @params.as_json
 def command(source: str, as_json: bool, **options: Any) -> int:

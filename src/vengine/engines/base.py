@@ -179,7 +179,7 @@ def model_files(entry: Path) -> list[Path]:
 
 
 def arrange(specs: Sequence[TensorSpec], feeds: Feeds) -> list[Array]:
-    """A model's inputs in its order: contiguous, whole numbers cast to the width it wants.
+    """A model's inputs in its order: contiguous, whole numbers (and fp32, for fp16) cast to the width it wants.
 
     Raises:
         UsageError: an input is missing or unknown, or has the wrong dtype or number of axes.
@@ -205,7 +205,9 @@ def _fit(spec: TensorSpec, array: Array) -> Array:
     if array.dtype.name == spec.dtype and array.flags.c_contiguous:
         return array
     wanted = np.dtype(spec.dtype)
-    if wanted != array.dtype and not (wanted.kind in "iub" and array.dtype.kind in "iub"):
+    whole = wanted.kind in "iub" and array.dtype.kind in "iub"
+    narrowed = (wanted.name, array.dtype.name) == ("float16", "float32")  # a model whose inputs were made fp16
+    if wanted != array.dtype and not whole and not narrowed:
         raise UsageError(
             f"input {spec.name!r} is {array.dtype.name}, the model wants {spec.dtype}",
             next_step=f"convert it: array.astype({spec.dtype!r})",

@@ -26,7 +26,7 @@ from vengine.errors import EngineError, EngineMissing
 from vengine.types import RuntimeProfile, Task, TensorSpec
 
 INSTALL = "pip install onnxruntime"
-PRECISIONS = ("fp32", "int8-dynamic", "int8-static", "reference")
+PRECISIONS = ("fp32", "fp16", "int8-dynamic", "int8-static", "reference")
 _FATAL_ONLY = 4
 _DTYPES = {
     "tensor(float)": "float32",

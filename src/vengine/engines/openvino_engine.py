@@ -31,8 +31,12 @@ from vengine.hardware import has_bf16, machine
 from vengine.types import RuntimeProfile, Task, TensorSpec
 
 INSTALL = "pip install 'vengine[openvino]'"
-PRECISIONS = ("fp32", "bf16", "int8-static", "int8-static-bf16", "reference")
-"""\"reference\" runs an IR as its author left it, int8 parts included, with floats in fp32."""
+PRECISIONS = (
+    *("fp32", "bf16", "mixed-bf16", "fp16-weights", "reference"),
+    *("int8-static", "int8-static-bf16", "int8-static-mixed-bf16"),
+)
+"""\"mixed\" files say themselves what runs in bf16, and \"fp16-weights\" computes in fp32.
+\"reference\" runs an IR as its author left it, int8 parts included, with floats in fp32."""
 _HEAVY = frozenset({"FullyConnected", "MatMul", "Convolution", "Deconvolution", "MatMulQuantized"})
 _INT8 = frozenset({"i8", "u8"})
 
@@ -48,8 +52,9 @@ class OpenVinoEngine:
     def open(self, path: Path, precision: str, profile: RuntimeProfile, *, task: Task | None = None) -> Session:
         refuse_precision(self.name, precision, PRECISIONS)
         require_file(self.name, path)
-        hint = "bf16" if precision == "bf16" or precision.endswith("-bf16") else "f32"
-        if hint == "bf16" and not has_bf16(machine().isa):
+        # A hint of bf16 would take the nodes along that a mixed file keeps in fp32.
+        hint = "bf16" if precision in ("bf16", "int8-static-bf16") else "f32"
+        if precision.endswith("bf16") and not has_bf16(machine().isa):
             raise EngineError("this CPU has no bf16 instructions", next_step="choose another precision")
         try:
             import openvino
@@ -102,13 +107,13 @@ def _mismatch(ran: set[str], precision: str, hint: str) -> str:
     """What the matrix products run in that wasn't asked for; "" when all is as it should be."""
     if not ran:
         return ""
-    if hint == "f32" and "bf16" in ran:
+    if hint == "f32" and "bf16" in ran and not precision.endswith("mixed-bf16"):
         return "some matrix products run in bf16"
     if precision.startswith("int8") and not ran & _INT8:
         return "no matrix product runs in int8"
-    if precision in ("fp32", "bf16") and ran & _INT8:
+    if precision in ("fp32", "bf16", "mixed-bf16", "fp16-weights") and ran & _INT8:
         return "some matrix products run in int8"
-    if precision == "bf16" and "bf16" not in ran:
+    if precision in ("bf16", "mixed-bf16") and "bf16" not in ran:
         return "no matrix product runs in bf16"
     return ""
 

@@ -1,14 +1,15 @@
 """Build one artefact in a process of its own: `python -m vengine.graph.builder JOB.json PARENT_PID`.
 
-A quantiser or a rewriter may crash, hang or eat the memory; then a trial fails, and the search goes on. The job names the
-exported model, the kind of artefact, the calibration feeds (.npz files) and the target directory; the passes'
-results come back as `passes.json` in the target.
+A quantiser or a rewriter may crash, hang or eat the memory; then a trial fails, and the search goes on. The job names
+the model that it starts from, the kind of artefact, the calibration feeds (.npz files) and the target directory; the
+passes' results come back as `passes.json` in the target.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 from vengine.digests import from_json, to_json
 from vengine.errors import VengineError
 from vengine.graph.export_packed import export_packed
+from vengine.graph.half_weights import write_half_weights
+from vengine.graph.mixed_precision import write_half, write_half_int8
 from vengine.graph.pipeline import PIPELINES, apply
 from vengine.graph.quantize import quantize_dynamic, quantize_ir, quantize_static
 from vengine.lifetime import die_with
@@ -25,12 +28,13 @@ if TYPE_CHECKING:
     import numpy as np
 
 PASSES_FILE = "passes.json"
+_FEW = 8  # calls on which a keep-list is searched: each costs a run for each question
 USER_FAULT = 2  # exit code: the job asks for what can't be; its last lines say what
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What to build. `kind` is "int8-static", "int8-dynamic", "passes" or "packed"."""
+    """What to build. `kind` is one of `_BUILDERS`."""
 
     kind: str
     model: Path
@@ -42,30 +46,83 @@ class Job:
     keep: tuple[str, ...] = ()
     pipelines: tuple[str, ...] = ()  # of `graph.pipeline.PIPELINES`
     source: Source | None = None  # what a packed graph is exported from, and what pipelines are checked with
+    tight: bool = False  # the keep-list is searched until the error is a quarter of what it was
+    keep_io_types: bool = True
 
 
 def build(job: Job) -> tuple[PassResult, ...]:
     """Run the job in this process."""
-    if job.kind == "packed":
-        assert job.source is not None
-        return export_packed(job.source, job.target)
-    if job.kind == "passes":
-        assert job.source is not None
-        return apply(job.model, job.target, [step for word in job.pipelines for step in PIPELINES[word]], job.source)
-    if job.kind == "int8-dynamic":
-        return quantize_dynamic(job.model, job.target, op_types=job.op_types, keep=job.keep)
-    assert job.calibration is not None
-    feeds = read_feeds(job.calibration)
+    return _BUILDERS[job.kind](job)
+
+
+def _packed(job: Job) -> tuple[PassResult, ...]:
+    assert job.source is not None
+    return export_packed(job.source, job.target)
+
+
+def _passes(job: Job) -> tuple[PassResult, ...]:
+    assert job.source is not None
+    return apply(job.model, job.target, [step for word in job.pipelines for step in PIPELINES[word]], job.source)
+
+
+def _static(job: Job) -> tuple[PassResult, ...]:
     quantize = quantize_ir if job.model.suffix == ".xml" else quantize_static
     return quantize(
         job.model,
         job.target,
-        feeds,
+        _calibration(job),
         transformer=job.transformer,
         half_range=job.half_range,
         op_types=job.op_types,
         keep=job.keep,
     )
+
+
+def _dynamic(job: Job) -> tuple[PassResult, ...]:
+    return quantize_dynamic(job.model, job.target, op_types=job.op_types, keep=job.keep)
+
+
+def _half_weights(job: Job) -> tuple[PassResult, ...]:
+    return write_half_weights(job.model, job.target, keep=job.keep, keep_io_types=job.keep_io_types)
+
+
+def _half(job: Job) -> tuple[PassResult, ...]:
+    write = write_half_int8 if job.kind == "int8-bf16" else write_half
+    return write(
+        job.model,
+        job.target,
+        "fp16" if job.kind == "fp16" else "bf16",
+        few(_calibration(job)),
+        keep=job.keep,
+        op_types=job.op_types,
+        keep_io_types=job.keep_io_types,
+        tight=job.tight,
+    )
+
+
+_BUILDERS: Mapping[str, Callable[[Job], tuple[PassResult, ...]]] = {
+    "packed": _packed,
+    "passes": _passes,
+    "int8-static": _static,
+    "int8-dynamic": _dynamic,
+    "fp16-weights": _half_weights,
+    "fp16": _half,
+    "bf16": _half,
+    "int8-bf16": _half,
+}
+
+
+def _calibration(job: Job) -> list[dict[str, np.ndarray]]:
+    assert job.calibration is not None
+    return read_feeds(job.calibration)
+
+
+def few(feeds: list[dict[str, np.ndarray]], most: int = _FEW) -> list[dict[str, np.ndarray]]:
+    """Some of the calls, of all sizes, the largest included."""
+    by_size = sorted(feeds, key=lambda feed: sum(array.size for array in feed.values()))
+    if len(by_size) <= most:
+        return by_size
+    return [by_size[place * (len(by_size) - 1) // (most - 1)] for place in range(most)]
 
 
 def write_feeds(path: Path, feeds: list[dict[str, np.ndarray]]) -> None:

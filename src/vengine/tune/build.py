@@ -1,6 +1,6 @@
 """Build a recipe's artefact, step by step, each in a process of its own, and describe it as a Variant.
 
-    exported graph → "packed" or "passes" → a quantiser
+    exported graph → "packed" or "passes" → a quantiser → fp16 or bf16 with a keep-list
 
 A step's folder is named by all that it was made with, so recipes share what they have in common: int8 for two engines
 is one artefact, and fp32 and bf16 open the exported graph as it is.
@@ -22,7 +22,7 @@ from vengine.engines.base import model_files
 from vengine.errors import UsageError, VengineError, WorkerError
 from vengine.graph.builder import PASSES_FILE, USER_FAULT, Job, write_feeds
 from vengine.packing import ADDED, fill, pieces_of, rows_of
-from vengine.tune.candidates import required_isa
+from vengine.tune.candidates import HALF_IO, KEEP_LIST, TIGHT_KEEP_LIST, required_isa
 from vengine.tune.profiles import PACKED, ROW_TOKENS
 from vengine.types import PIPELINE_WORDS, PassResult, Recipe, Source, Variant
 
@@ -30,6 +30,15 @@ if TYPE_CHECKING:
     import numpy as np
 
 BUILD_TIMEOUT_S = 1800.0
+Step = tuple[str, tuple[str, ...]]
+# Precision → kind of the step that narrows what is float.
+_NARROWED = {
+    "mixed-bf16": "bf16",
+    "int8-static-mixed-bf16": "int8-bf16",
+    "fp16": "fp16",
+    "fp16-weights": "fp16-weights",
+}
+_CALIBRATED = ("int8-static", "bf16", "fp16", "int8-bf16")  # steps that look at calls
 REFUSED_FILE = "refused"  # why a step can't be done: it isn't tried again for the next recipe
 
 
@@ -58,7 +67,8 @@ class Workshop:
             WorkerError: a step crashed, hung, or went over the memory limit.
             UsageError: the recipe changes nothing, or names what isn't there.
         """
-        built, done = Built(entry=self.model), []  # type: ignore[var-annotated]
+        built = Built(entry=self.model)
+        done: list[Step] = []
         for kind, words in steps(recipe):
             done.append((kind, words))
             target = self.directory / digest_json(done)[7:23]
@@ -82,7 +92,7 @@ class Workshop:
 
     def _run(self, kind: str, recipe: Recipe, before: Built, target: Path) -> None:
         calibration = target / "calibration.npz"
-        write_feeds(calibration, self._feeds(recipe) if kind == "int8-static" else [])
+        write_feeds(calibration, self._feeds(recipe) if kind in _CALIBRATED else [])
         job = Job(
             kind=kind,
             model=before.entry,
@@ -92,6 +102,8 @@ class Workshop:
             half_range="half-range-weights" in recipe.passes,
             op_types=_words(recipe, "only:"),
             keep=_words(recipe, "keep:"),
+            tight=TIGHT_KEEP_LIST in recipe.passes,
+            keep_io_types=HALF_IO not in recipe.passes,
             pipelines=_pipelines(recipe),
             source=self.source,
         )
@@ -109,16 +121,19 @@ class Workshop:
         return [fill([row], self.calibration, (*names, *ADDED)) for row in rows]
 
 
-def steps(recipe: Recipe) -> list[tuple[str, tuple[str, ...]]]:
+def steps(recipe: Recipe) -> list[Step]:
     """(kind of job, the recipe's words that matter to it), in the order in which they are done."""
-    found: list[tuple[str, tuple[str, ...]]] = []
+    found: list[Step] = []
     if PACKED in recipe.passes:
         found.append((PACKED, ()))
     elif pipelines := _pipelines(recipe):
         found.append(("passes", pipelines))
+    words = tuple(word for word in recipe.passes if word not in (PACKED, *PIPELINE_WORDS))
     if recipe.precision.startswith("int8"):
         kind = "int8-dynamic" if recipe.precision == "int8-dynamic" else "int8-static"
-        found.append((kind, tuple(word for word in recipe.passes if word not in (PACKED, *PIPELINE_WORDS))))
+        found.append((kind, tuple(word for word in words if not word.startswith(KEEP_LIST))))
+    if recipe.precision in _NARROWED:
+        found.append((_NARROWED[recipe.precision], words))
     return found
 
 

@@ -15,6 +15,7 @@ from vengine.engines.process import WorkerSession
 from vengine.errors import EngineError, VengineError
 from vengine.tune.aging import ask
 from vengine.tune.build import Workshop
+from vengine.tune.candidates import second_thoughts
 from vengine.tune.choose import choose, without_slower
 from vengine.tune.journal import Journal
 from vengine.tune.objectives import achieved, hope, refusal
@@ -92,6 +93,7 @@ class Found:
 def search(bench: Bench, recipes: Sequence[Recipe], refused: Sequence[Trial]) -> Found:
     """Run the whole search; see the module's first lines."""
     trials = [*refused, *_attempts(bench, recipes, _TRIES_END)]
+    trials += _attempts(bench, second_thoughts(trials), _PROFILES_END, optional=True)
     if not (good := _sound(bench, trials)):
         return _nothing(trials)
     bench.tell({"event": "phase", "name": "drive the best ones otherwise"})
@@ -362,6 +364,8 @@ def _nothing(trials: Sequence[Trial]) -> Found:
         why = open_ones[0].reason.removeprefix("undecided: ")  # the outcome says so already
     else:
         outcome, why = "fail", "no variant was both within the budget and faster than the original"
+        if trials and not any(t.variant or t.status != "refused" for t in trials):
+            why = f"nothing could be tried: {'; '.join(f'{t.recipe.label}: {t.reason}' for t in trials)}"
     return Found(outcome=outcome, why=why, trials=tuple(trials), fallback=_fallback(trials))
 
 
