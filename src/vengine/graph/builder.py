@@ -11,11 +11,12 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from vengine.digests import from_json, to_json
 from vengine.errors import VengineError
-from vengine.graph.quantize import quantize_dynamic, quantize_ir, quantize_static
+from vengine.graph.quantize import MODEL_FILE, finish, quantize_dynamic, quantize_ir, quantize_static
+from vengine.graph.sensitivity import Ladder, climb
 from vengine.lifetime import die_with
 from vengine.types import PassResult
 
@@ -23,12 +24,17 @@ if TYPE_CHECKING:
     import numpy as np
 
 PASSES_FILE = "passes.json"
+LADDER_FILE = "ladder.json"
 USER_FAULT = 2  # exit code: the job asks for what can't be; its last lines say what
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What to build. `kind` is "int8-static" or "int8-dynamic"."""
+    """What to build. `kind` is "int8-static", "int8-dynamic", "back-to-float" or "ladder".
+
+    "back-to-float" makes another artefact of what an "int8-static" job left in `raw`; "ladder" makes none, and
+    measures on it which units should be taken back.
+    """
 
     kind: str
     model: Path
@@ -38,14 +44,26 @@ class Job:
     half_range: bool = False
     op_types: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
+    raw: Path | None = None
+    in_float: tuple[str, ...] = ()
+    saved_ms: tuple[tuple[str, float], ...] = ()  # by operator of the graph, as the engine tells
+    relative: Literal["own", "spread"] = "own"
+    seconds: float = 60.0
+    threads: int = 1
 
 
 def build(job: Job) -> tuple[PassResult, ...]:
     """Run the job in this process."""
     if job.kind == "int8-dynamic":
         return quantize_dynamic(job.model, job.target, op_types=job.op_types, keep=job.keep)
+    if job.kind == "back-to-float":
+        assert job.raw is not None
+        return finish(job.model, job.raw, job.target, in_float=job.in_float)
     assert job.calibration is not None
     feeds = read_feeds(job.calibration)
+    if job.kind == "ladder":
+        _climb(job, feeds)
+        return ()
     quantize = quantize_ir if job.model.suffix == ".xml" else quantize_static
     return quantize(
         job.model,
@@ -56,6 +74,30 @@ def build(job: Job) -> tuple[PassResult, ...]:
         op_types=job.op_types,
         keep=job.keep,
     )
+
+
+def _climb(job: Job, feeds: list[dict[str, np.ndarray]]) -> None:
+    from vengine.graph.switchboard import Switchboard
+
+    assert job.raw is not None
+    raw = job.raw / MODEL_FILE
+    board = Switchboard(job.model, raw, feeds, relative=job.relative, threads=job.threads, seconds=0.7 * job.seconds)
+    told = dict(job.saved_ms)
+    # A fused kernel is told for each operator in it: a unit's time is that of one of them, not their sum.
+    saved = {u.name: max((told[n] for n in u.nodes if n in told), key=abs, default=0.0) for u in board.units}
+    climb(board, saved, job.seconds, lambda ladder: write_ladder(job.target, ladder))
+
+
+def write_ladder(folder: Path, ladder: Ladder) -> None:
+    """Keep the best so far: whole, or as it was before."""
+    part = folder / f"{LADDER_FILE}.part"
+    part.write_text(json.dumps(to_json(ladder)))
+    part.replace(folder / LADDER_FILE)
+
+
+def read_ladder(folder: Path) -> Ladder:
+    """Inverse of `write_ladder`."""
+    return from_json(Ladder, json.loads((folder / LADDER_FILE).read_text()))
 
 
 def write_feeds(path: Path, feeds: list[dict[str, np.ndarray]]) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vengine.errors import EngineMissing, UsageError
+from vengine.graph import units
 from vengine.graph.passes import idle_quantizers, late_dequantize, unsigned_activations
 from vengine.types import PassResult
 
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
     import numpy as np
     import onnx_ir as ir
 
-PIPELINE = (idle_quantizers, unsigned_activations, late_dequantize)  # after the quantiser, in this order
+# After the quantiser, in this order; units are taken back into float behind the first one.
+PIPELINE = (idle_quantizers, unsigned_activations, late_dequantize)
 MODEL_FILE = "model.onnx"
+RAW_FOLDER = "raw"  # what the quantiser made, before the passes: `finish` starts there again
 
 
 def quantize_static(
@@ -33,6 +36,7 @@ def quantize_static(
     half_range: bool = False,
     op_types: Sequence[str] = (),
     keep: Sequence[str] = (),
+    in_float: Sequence[str] = (),
 ) -> tuple[PassResult, ...]:
     """Write `target`/model.onnx: weights int8 per channel, activations uint8 per tensor.
 
@@ -41,11 +45,27 @@ def quantize_static(
         transformer: use NNCF's transformer scheme (SmoothQuant, no quantised attention scores).
         half_range: weights use 7 of their 8 bits, so that no pair sum overflows 16 bits on a CPU without VNNI.
         op_types: quantise only these operator types; () = what the quantiser knows.
-        keep: operator types or node names that stay in float.
+        keep: operator types or node names that stay in float: the quantiser never sees them.
+        in_float: units (`graph.units`) that are taken back into float after the quantiser.
 
     Raises:
-        UsageError: `keep` or `op_types` names nothing in the graph, or nothing was quantised.
+        UsageError: `keep`, `op_types` or `in_float` names nothing in the graph, or nothing was quantised.
     """
+    calibrated(model, target, calibration, transformer=transformer, half_range=half_range, op_types=op_types, keep=keep)
+    return finish(model, target / RAW_FOLDER, target, in_float=in_float)
+
+
+def calibrated(
+    model: Path,
+    target: Path,
+    calibration: Sequence[dict[str, np.ndarray]],
+    *,
+    transformer: bool,
+    half_range: bool = False,
+    op_types: Sequence[str] = (),
+    keep: Sequence[str] = (),
+) -> None:
+    """Write `target`/raw/model.onnx: what the quantiser makes of the graph. See `quantize_static`."""
     import onnx
     import onnx_ir as ir
 
@@ -55,26 +75,44 @@ def quantize_static(
     quantized = _nncf(proto, calibration, transformer, half_range, ignored, weights_in=model.parent)
     graph = ir.from_proto(quantized)
     ir.external_data.set_base_dir(graph.graph, model.parent)
-    found = sum(node.op_type == "QuantizeLinear" for node in graph.graph)
-    if not found:
+    if not _quantizers(graph):
         raise UsageError(
             "static int8 was asked for and nothing was quantised",
             where=str(model),
             next_step="widen --op-types or leave int8 out with --precision",
         )
-    results = (PassResult(name="nncf-static-int8", exactness="lossy", matched=found), *_apply(graph))
-    _save(graph, target)
-    return results
+    _save(graph, target / RAW_FOLDER)
 
 
-def _apply(graph: ir.Model) -> list[PassResult]:
+def finish(model: Path, raw: Path, target: Path, *, in_float: Sequence[str] = ()) -> tuple[PassResult, ...]:
+    """Write `target`/model.onnx: what the quantiser made, with some units back in float, made fit for the engines.
+
+    Args:
+        model: the graph that was quantised.
+        raw: the folder that `calibrated` wrote.
+        in_float: names of units that are computed in float again.
+
+    Raises:
+        UsageError: `in_float` names no unit, or leaves nothing quantised.
+    """
+    import onnx_ir as ir
     from onnx_ir.passes.common import RemoveUnusedNodesPass
 
-    results = []
+    graph = ir.load(str(raw / MODEL_FILE))
+    results = [PassResult(name="nncf-static-int8", exactness="lossy", matched=_quantizers(graph))]
     for rule in PIPELINE:
         results.append(rule.run(graph))
+        if rule is PIPELINE[0] and in_float:
+            results.append(units.take_back(ir.load(str(model)), graph, in_float))
         RemoveUnusedNodesPass()(graph)
-    return results
+    if not _quantizers(graph):
+        raise UsageError("every quantised node was taken back into float, so nothing is quantised", where=str(model))
+    _save(graph, target)
+    return tuple(results)
+
+
+def _quantizers(graph: ir.Model) -> int:
+    return sum(node.op_type == "QuantizeLinear" for node in graph.graph)
 
 
 def _nncf(

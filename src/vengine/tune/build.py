@@ -9,22 +9,31 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from vengine.digests import canonical_json, digest_json, digest_tree, from_json
 from vengine.engines.base import model_files
 from vengine.errors import UsageError, WorkerError
-from vengine.graph.builder import PASSES_FILE, USER_FAULT, Job, write_feeds
+from vengine.graph.builder import LADDER_FILE, PASSES_FILE, USER_FAULT, Job, read_ladder, write_feeds
+from vengine.graph.quantize import RAW_FOLDER
+from vengine.graph.sensitivity import Ladder
 from vengine.tune.candidates import required_isa
 from vengine.types import PassResult, Recipe, Variant
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from vengine.graph.switchboard import Relative
+
+T = TypeVar("T")
 BUILD_TIMEOUT_S = 1800.0
+IN_FLOAT = "float:"  # a pass's word: this unit is taken back into float after the quantiser
+_LADDER_FEEDS = 12
+_PATIENCE = 2.0  # loading, and one measurement under way, come on top of a ladder's own time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,35 +54,91 @@ class Workshop:
         """
         if not recipe.precision.startswith("int8"):
             return describe(recipe, self.model, model_files(self.model), ())
-        kind = "int8-dynamic" if recipe.precision == "int8-dynamic" else "int8-static"
-        target = self.directory / digest_json([kind, recipe.passes])[7:23]
+        target = self._folder(recipe)
         if not (target / PASSES_FILE).exists():
-            self._run(kind, recipe, target)
+            self._run(recipe, target)
         passes = tuple(from_json(PassResult, row) for row in json.loads((target / PASSES_FILE).read_text()))
         entry = target / ("model.xml" if self.model.suffix == ".xml" else "model.onnx")
         return describe(recipe, entry, model_files(entry), passes)
 
-    def _run(self, kind: str, recipe: Recipe, target: Path) -> None:
+    def ladder(self, recipe: Recipe, saved_ms: Mapping[str, float], relative: Relative, seconds: float) -> Ladder:
+        """Which units of this static int8 recipe hurt, measured in a process of its own (see `graph.sensitivity`).
+
+        Args:
+            recipe: without units in float; it is built if need be.
+            saved_ms: milliseconds that int8 saves at each operator of the graph.
+            relative: what an error of the outputs is told relative to.
+
+        Raises:
+            WorkerError: the process ended before it measured anything.
+        """
+        self.build(recipe)
+        target = self._folder(recipe) / "ladder"
+        if not (target / PASSES_FILE).exists():
+            target.mkdir(parents=True, exist_ok=True)
+            job = Job(
+                kind="ladder",
+                model=self.model,
+                target=target,
+                raw=self._folder(recipe) / RAW_FOLDER,
+                saved_ms=tuple(saved_ms.items()),
+                relative=relative,
+                seconds=seconds,
+                threads=recipe.profile.threads,
+            )
+            with suppress(WorkerError):  # what was measured until then is on disk
+                self._supervised(job, spread(self.calibration, _LADDER_FEEDS), recipe, seconds * _PATIENCE)
+        if not (target / LADDER_FILE).exists():
+            raise WorkerError("no unit's damage could be measured", where=str(target / "build.log"))
+        return read_ladder(target)
+
+    def _folder(self, recipe: Recipe) -> Path:
+        kind = "int8-dynamic" if recipe.precision == "int8-dynamic" else "int8-static"
+        return self.directory / digest_json([kind, recipe.passes])[7:23]
+
+    def _run(self, recipe: Recipe, target: Path) -> None:
         target.mkdir(parents=True, exist_ok=True)
-        calibration = target / "calibration.npz"
-        write_feeds(calibration, list(self.calibration))
+        if in_float := _words(recipe, IN_FLOAT):
+            plain = plain_recipe(recipe)
+            self.build(plain)
+            raw = self._folder(plain) / RAW_FOLDER
+            job = Job(kind="back-to-float", model=self.model, target=target, raw=raw, in_float=in_float)
+            return self._supervised(job, (), recipe, BUILD_TIMEOUT_S)
         job = Job(
-            kind=kind,
+            kind="int8-dynamic" if recipe.precision == "int8-dynamic" else "int8-static",
             model=self.model,
             target=target,
-            calibration=calibration,
             transformer=self.transformer,
             half_range="half-range-weights" in recipe.passes,
             op_types=_words(recipe, "only:"),
             keep=_words(recipe, "keep:"),
         )
-        path = target / "job.json"
-        path.write_bytes(canonical_json(job))
-        _supervise(path, target / "build.log", recipe.profile.threads)
-        calibration.unlink()
+        return self._supervised(job, self.calibration, recipe, BUILD_TIMEOUT_S)
+
+    def _supervised(self, job: Job, feeds: Sequence[dict[str, np.ndarray]], recipe: Recipe, timeout_s: float) -> None:
+        calibration = job.target / "calibration.npz"
+        write_feeds(calibration, list(feeds))
+        path = job.target / "job.json"
+        path.write_bytes(canonical_json(replace(job, calibration=calibration)))
+        try:
+            _supervise(path, job.target / "build.log", recipe.profile.threads, timeout_s)
+        finally:
+            calibration.unlink()
 
 
-def _supervise(job: Path, log: Path, threads: int) -> None:
+def plain_recipe(recipe: Recipe) -> Recipe:
+    """The same recipe with nothing taken back into float."""
+    return replace(recipe, passes=tuple(word for word in recipe.passes if not word.startswith(IN_FLOAT)))
+
+
+def spread(items: Sequence[T], count: int) -> list[T]:
+    """So many of the items, evenly spaced, the first and the last among them."""
+    if len(items) <= count:
+        return list(items)
+    return [items[i * (len(items) - 1) // (count - 1)] for i in range(count)]
+
+
+def _supervise(job: Path, log: Path, threads: int, timeout_s: float) -> None:
     """Run one build job to its end in a process of its own."""
     env = {
         **os.environ,
@@ -83,10 +148,10 @@ def _supervise(job: Path, log: Path, threads: int) -> None:
     command = [sys.executable, "-P", "-m", "vengine.graph.builder", str(job), str(os.getpid())]
     with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, env=env) as process:
         try:
-            code = process.wait(timeout=BUILD_TIMEOUT_S)
+            code = process.wait(timeout=timeout_s)
         except subprocess.TimeoutExpired:
             process.kill()
-            raise WorkerError(f"the quantiser was not done after {BUILD_TIMEOUT_S:g} s", where=str(log)) from None
+            raise WorkerError(f"the quantiser was not done after {timeout_s:g} s", where=str(log)) from None
         except BaseException:
             process.kill()
             raise
