@@ -9,7 +9,9 @@ _FUSED = frozenset({"Attention", "MultiHeadAttention", "GroupQueryAttention", "S
 _SOFTMAX = frozenset({"Softmax", "SoftMax"})
 _PRODUCTS = frozenset({"MatMul"})
 # What lies between the scores and the product with the values: dropout, casts, a mask of fully hidden rows.
-_BETWEEN = frozenset({"Cast", "Convert", "Dropout", "Identity", "Reshape", "Transpose", "Where", "Select", "Mul"})
+_BETWEEN = frozenset(
+    {"Cast", "Convert", "Dropout", "Identity", "Reshape", "Transpose", "Where", "Select", "Mul", "Multiply"}
+)
 _STEPS = 6
 
 

@@ -36,7 +36,7 @@ def refused_for_accuracy(trials: Sequence[Trial]) -> list[Trial]:
         and t.status == "refused"
         and t.variant is not None
         and t.verdict is not None
-        and t.verdict.outcome != "pass"
+        and too_far(t)
         and not any(word.startswith(IN_FLOAT) for word in t.recipe.passes)
     ]
 
@@ -54,34 +54,53 @@ def mend(workshop: Workshop, trials: Sequence[Trial], task: Task, seconds: float
     """
     if workshop.model.suffix == ".xml" or not (broken := refused_for_accuracy(trials)):
         return []
-    first = broken[0]
-    try:
-        saved = saved_ms(workshop, first, float_variant(workshop, first, trials))
-        ladder = workshop.ladder(first.recipe, saved, relative_of(task), seconds)
-    except VengineError:
-        return []  # without a ladder the refused trials stand as they are
-    tried, passing = lowest_passing(first.recipe, ladder, attempt)
-    if passing is not None:
-        tried += [attempt(with_floats(other.recipe, _floats(passing))) for other in broken[1:]]
+    tried: list[Trial] = []
+    passing: Sequence[str] = ()
+    for trial in broken:  # they share one artefact and differ in the engine, and in what runs the rest
+        if passing:
+            tried.append(attempt(with_floats(trial.recipe, passing)))
+            continue
+        try:
+            saved = saved_ms(workshop, trial, float_variant(workshop, trial, trials))
+            ladder = workshop.ladder(trial.recipe, saved, relative_of(task), seconds)
+        except VengineError:
+            continue  # without a ladder the refused trial stands as it is
+        more, passing = lowest_passing(trial.recipe, ladder, attempt)
+        tried += more
     return tried
 
 
-def lowest_passing(recipe: Recipe, ladder: Ladder, attempt: Try) -> tuple[list[Trial], Recipe | None]:
-    """Bisect the rungs: damage falls from one to the next, so what passes at one passes above it."""
+def lowest_passing(recipe: Recipe, ladder: Ladder, attempt: Try) -> tuple[list[Trial], tuple[str, ...]]:
+    """Bisect the rungs: damage falls from one to the next, so what passes at one passes above it.
+
+    Returns:
+        The trials, and the units in float of the lowest rung that passed; () where none did.
+    """
     rungs, tried = ladder.rungs[1:], []
-    low, high, passing = 0, len(rungs), None
+    passing: tuple[str, ...] = ()
+    low, high = 0, len(rungs)
     while low < high:
         middle = (low + high) // 2
-        candidate = with_floats(recipe, rungs[middle].in_float)
-        trial = attempt(candidate)
+        trial = attempt(with_floats(recipe, rungs[middle].in_float))
         tried.append(trial)
-        if trial.status == "skipped":
+        if trial.verdict is None:  # no time was left, or it doesn't run
             break
-        if within_budget(trial):
-            high, passing = middle, candidate
-        else:
+        if too_far(trial):
             low = middle + 1
+            continue
+        high = middle
+        if within_budget(trial):
+            passing = rungs[middle].in_float
     return tried, passing
+
+
+def too_far(trial: Trial) -> bool:
+    """Whether its answers are off beyond what more samples could mend: more nodes in float are what helps."""
+    found, moved = trial.verdict, trial.invariance
+    if found is None:
+        return False
+    off = found.outcome == "fail" or (found.outcome == "undecided" and found.drop.value > found.max_drop)
+    return off or (moved is not None and moved.outcome == "fail")
 
 
 def within_budget(trial: Trial) -> bool:
@@ -131,7 +150,3 @@ def node_times(recordings: Sequence[Recording]) -> dict[str, float]:
             for name in names:
                 found[name] = found.get(name, 0.0) + node.ms / len(recordings)
     return found
-
-
-def _floats(recipe: Recipe) -> tuple[str, ...]:
-    return tuple(w.removeprefix(IN_FLOAT) for w in recipe.passes if w.startswith(IN_FLOAT))
