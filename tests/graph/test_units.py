@@ -128,7 +128,7 @@ def test_the_ladder_starts_with_the_head(built: Path) -> None:
 
 def test_of_two_units_that_hurt_alike_the_one_that_saves_less_goes_first(built: Path) -> None:
     units = [unit.name for unit in board_of(built).units]
-    dear = {name: 1.0 for name in units}
+    dear = dict.fromkeys(units, 1.0)
     order = [h.unit for h in ladder_of(built, dear)[0].hurts]
     last = order[2]
     cheap = [h.unit for h in ladder_of(built, dear | {last: 1e-3})[0].hurts]

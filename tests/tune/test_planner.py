@@ -127,7 +127,7 @@ def test_a_model_that_int8_breaks_is_mended_within_the_budget(tmp_path: Path) ->
     report = optimize(
         model,
         data=Workload(samples=tuple(samples), origin="test"),
-        settings=Settings(time_seconds=40, threads=1, precision="int8", engines=("openvino",)),
+        settings=Settings(time_seconds=60, threads=1, precision="int8", engines=("openvino",)),
         out=tmp_path / "bundle",
         cache=tmp_path / "cache",
     )
@@ -137,5 +137,5 @@ def test_a_model_that_int8_breaks_is_mended_within_the_budget(tmp_path: Path) ->
     assert all(t["verdict"]["drop"]["value"] > 0.05 for t in plain), plain
     mended = [t for t in static if t["recipe"]["passes"] and t["verdict"]["outcome"] == "pass"]
     assert mended, static
-    assert min(len(t["recipe"]["passes"]) for t in mended) <= 4  # of ten
+    assert min(len(t["recipe"]["passes"]) for t in mended) <= 6  # of eleven
     assert all("float:matmul_head" in t["recipe"]["passes"] for t in mended)

@@ -42,6 +42,7 @@ class Job:
     calibration: Path | None = None
     transformer: bool = True
     half_range: bool = False
+    portable: bool = False
     op_types: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
     raw: Path | None = None
@@ -55,24 +56,29 @@ class Job:
 def build(job: Job) -> tuple[PassResult, ...]:
     """Run the job in this process."""
     if job.kind == "int8-dynamic":
-        return quantize_dynamic(job.model, job.target, op_types=job.op_types, keep=job.keep)
+        words = {"op_types": job.op_types, "keep": job.keep}
+        return quantize_dynamic(job.model, job.target, half_range=job.half_range, **words)
     if job.kind == "back-to-float":
         assert job.raw is not None
-        return finish(job.model, job.raw, job.target, in_float=job.in_float)
+        return finish(job.model, job.raw, job.target, in_float=job.in_float, portable=job.portable)
     assert job.calibration is not None
     feeds = read_feeds(job.calibration)
     if job.kind == "ladder":
         _climb(job, feeds)
         return ()
-    quantize = quantize_ir if job.model.suffix == ".xml" else quantize_static
-    return quantize(
+    words = {"op_types": job.op_types, "keep": job.keep}
+    if job.model.suffix == ".xml":
+        return quantize_ir(
+            job.model, job.target, feeds, transformer=job.transformer, half_range=job.half_range, **words
+        )
+    return quantize_static(
         job.model,
         job.target,
         feeds,
         transformer=job.transformer,
         half_range=job.half_range,
-        op_types=job.op_types,
-        keep=job.keep,
+        portable=job.portable,
+        **words,
     )
 
 

@@ -21,7 +21,7 @@ from vengine.errors import UsageError, WorkerError
 from vengine.graph.builder import LADDER_FILE, PASSES_FILE, USER_FAULT, Job, read_ladder, write_feeds
 from vengine.graph.quantize import RAW_FOLDER
 from vengine.graph.sensitivity import Ladder
-from vengine.tune.candidates import required_isa
+from vengine.tune.candidates import HALF_RANGE, PORTABLE, required_isa
 from vengine.types import PassResult, Recipe, Variant
 
 if TYPE_CHECKING:
@@ -102,14 +102,22 @@ class Workshop:
             plain = plain_recipe(recipe)
             self.build(plain)
             raw = self._folder(plain) / RAW_FOLDER
-            job = Job(kind="back-to-float", model=self.model, target=target, raw=raw, in_float=in_float)
+            job = Job(
+                kind="back-to-float",
+                model=self.model,
+                target=target,
+                raw=raw,
+                in_float=in_float,
+                portable=PORTABLE in recipe.passes,
+            )
             return self._supervised(job, (), recipe, BUILD_TIMEOUT_S)
         job = Job(
             kind="int8-dynamic" if recipe.precision == "int8-dynamic" else "int8-static",
             model=self.model,
             target=target,
             transformer=self.transformer,
-            half_range="half-range-weights" in recipe.passes,
+            half_range=HALF_RANGE in recipe.passes,
+            portable=PORTABLE in recipe.passes,
             op_types=_words(recipe, "only:"),
             keep=_words(recipe, "keep:"),
         )
@@ -173,7 +181,7 @@ def describe(recipe: Recipe, entry: Path, files: Sequence[Path], passes: tuple[P
         entry="." if entry.is_dir() else entry.name,
         digest=digest_json([digest_tree(root, files), recipe]),
         size_bytes=sum(f.stat().st_size for f in files),
-        required_isa=required_isa(recipe),
+        required_isa=required_isa(recipe, passes),
         passes=passes,
     )
 
