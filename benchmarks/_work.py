@@ -68,12 +68,12 @@ def questions(folder: Path, part: str) -> tuple[list[str], list[str]]:
     return [r["text"] for r in rows], [r["category"] for r in rows]
 
 
-def render_pages(folder: Path, count: int = 48) -> Path:
-    """Pages of made-up text, a quarter of them turned by each right angle, as PNG files."""
+def render_pages(folder: Path, count: int = 48, seed: int = 5) -> Path:
+    """Pages of made-up text, a quarter of them turned by each right angle, as PNG files; another seed, other pages."""
     from PIL import Image, ImageDraw
 
     folder.mkdir(parents=True, exist_ok=True)
-    draw = random.Random(5)
+    draw = random.Random(seed)
     words = ["pump", "valve", "invoice", "depot", "engine", "turbine", "ledger", "copper", "meadow", "signal"]
     for number in range(count):
         page = Image.new("RGB", (480, 480), tuple(draw.randint(225, 255) for _ in range(3)))

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from vengine.tune.candidates import ROWS, candidates, required_isa, second_thoughts
+from vengine.graph.quantize import COULD_SATURATE
+from vengine.tune.candidates import HALF_RANGE, PORTABLE, ROWS, candidates, required_isa, second_thoughts
 from vengine.types import (
     Interval,
     Machine,
     Objective,
     Outcome,
+    PassResult,
     Recipe,
     RuntimeProfile,
     Settings,
@@ -91,11 +93,41 @@ def test_every_row_of_the_level_is_tried_or_refused_with_a_reason() -> None:
     assert {t.recipe.label: t.reason for t in refused}["onnxruntime fp32"].startswith("onnxruntime is not installed")
 
 
-def test_int8_without_vnni_keeps_a_bit_free_and_is_portable() -> None:
-    plain = {r.label: r for r in candidates(source(), FULL, Settings(), 2, ALL)[0]}["openvino int8-static"]
-    safe = {r.label: r for r in candidates(source(), machine("avx2"), Settings(), 2, ALL)[0]}["openvino int8-static"]
-    assert (plain.passes, required_isa(plain)) == ((), ("vnni",))
-    assert (safe.passes, required_isa(safe)) == (("half-range-weights",), ())
+@pytest.mark.parametrize(
+    ("here", "kind", "label", "passes"),
+    [
+        (FULL, "huggingface", "openvino int8-static", ()),
+        (FULL, "huggingface", "onnxruntime int8-dynamic", ()),
+        (machine("avx2"), "huggingface", "openvino int8-static", (PORTABLE,)),
+        (machine("avx2"), "huggingface", "onnxruntime int8-dynamic", (HALF_RANGE,)),
+        (machine("avx2"), "openvino", "openvino int8-static", (HALF_RANGE,)),
+    ],
+)
+def test_int8_without_vnni_saves_bits(here: Machine, kind: str, label: str, passes: tuple[str, ...]) -> None:
+    assert {r.label: r for r in candidates(source(kind), here, Settings(), 2, ALL)[0]}[label].passes == passes
+
+
+@pytest.mark.parametrize(
+    ("precision", "words", "unsafe", "flags"),
+    [
+        ("int8-static", (), None, ("vnni",)),
+        ("int8-static", (), 2, ("vnni",)),
+        ("int8-static", (), 0, ()),
+        ("int8-static", (PORTABLE,), 0, ()),
+        ("int8-static", (PORTABLE,), 1, ("vnni",)),  # a node that the pass had to leave
+        ("int8-static", (HALF_RANGE,), None, ()),
+        ("int8-dynamic", (HALF_RANGE,), None, ()),
+        ("int8-dynamic", (), None, ("vnni",)),
+        ("int8-static-bf16", (PORTABLE,), 0, ("bf16",)),
+        ("fp32", (), None, ()),
+    ],
+)
+def test_portable_is_what_was_proven(
+    precision: str, words: tuple[str, ...], unsafe: int | None, flags: tuple[str, ...]
+) -> None:
+    recipe = Recipe(engine="openvino", precision=precision, profile=RuntimeProfile(threads=1), passes=words)
+    told = () if unsafe is None else (PassResult(name=COULD_SATURATE, exactness="bitwise", matched=unsafe),)
+    assert required_isa(recipe, told) == flags
 
 
 def test_equal_threads_for_every_contender() -> None:

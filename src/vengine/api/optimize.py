@@ -289,13 +289,14 @@ def _exported(request: Request, folder: Path) -> Path:
 
 
 def _workshop(request: Request, folder: Path, model: Path, calibration: list[Any]) -> Any:
+    from vengine.graph.structure import has_attention
     from vengine.tune.build import Workshop
 
     return Workshop(
         model=model,
         directory=folder / "built",
         calibration=calibration,
-        transformer=request.source.tokenizer is not None or "attention" in request.source.architecture.lower(),
+        transformer=request.source.tokenizer is not None or has_attention(model),
         source=request.source,
     )
 

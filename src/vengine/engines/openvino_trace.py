@@ -156,6 +156,7 @@ def _node(item: Any, ms: float, facts: Facts, origins: Mapping[str, Origin]) -> 
         output=_output(kind, facts, origins),
         flops=work.flops if work else None,
         moved_bytes=work.elements * width if work and width and len(heavy) == 1 else None,
+        origins=facts.origins,
     )
 
 

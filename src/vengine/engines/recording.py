@@ -30,6 +30,7 @@ class Node:
     output: tuple[int, ...] | None = None  # shape; None: unknown
     flops: float | None = None  # multiplications and additions of its matrix products; None: none, or unknown
     moved_bytes: float | None = None  # inputs and outputs of its matrix products, each once; None: as above
+    origins: tuple[str, ...] = ()  # operators of the file that it was made of, where the engine tells
 
 
 @dataclass(frozen=True, kw_only=True)

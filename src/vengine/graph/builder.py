@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from vengine.digests import from_json, to_json
 from vengine.errors import VengineError
@@ -20,7 +20,8 @@ from vengine.graph.export_packed import export_packed
 from vengine.graph.half_weights import write_half_weights
 from vengine.graph.mixed_precision import write_half, write_half_int8
 from vengine.graph.pipeline import PIPELINES, apply
-from vengine.graph.quantize import quantize_dynamic, quantize_ir, quantize_static
+from vengine.graph.quantize import MODEL_FILE, finish, quantize_dynamic, quantize_ir, quantize_static
+from vengine.graph.sensitivity import Ladder, climb
 from vengine.lifetime import die_with
 from vengine.types import PassResult, Source
 
@@ -28,13 +29,18 @@ if TYPE_CHECKING:
     import numpy as np
 
 PASSES_FILE = "passes.json"
+LADDER_FILE = "ladder.json"
 _FEW = 8  # calls on which a keep-list is searched: each costs a run for each question
 USER_FAULT = 2  # exit code: the job asks for what can't be; its last lines say what
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What to build. `kind` is one of `_BUILDERS`."""
+    """What to build. `kind` is one of `_BUILDERS`.
+
+    "back-to-float" makes another artefact of what an "int8-static" job left in `raw`; "ladder" makes none, and
+    measures on it which units should be taken back.
+    """
 
     kind: str
     model: Path
@@ -46,6 +52,13 @@ class Job:
     keep: tuple[str, ...] = ()
     pipelines: tuple[str, ...] = ()  # of `graph.pipeline.PIPELINES`
     source: Source | None = None  # what a packed graph is exported from, and what pipelines are checked with
+    portable: bool = False
+    raw: Path | None = None
+    in_float: tuple[str, ...] = ()
+    saved_ms: tuple[tuple[str, float], ...] = ()  # by operator of the graph, as the engine tells
+    relative: Literal["own", "spread"] = "own"
+    seconds: float = 60.0
+    threads: int = 1
     tight: bool = False  # the keep-list is searched until the error is a quarter of what it was
     keep_io_types: bool = True
 
@@ -66,20 +79,44 @@ def _passes(job: Job) -> tuple[PassResult, ...]:
 
 
 def _static(job: Job) -> tuple[PassResult, ...]:
-    quantize = quantize_ir if job.model.suffix == ".xml" else quantize_static
-    return quantize(
+    words = {"op_types": job.op_types, "keep": job.keep}
+    feeds = _calibration(job)
+    if job.model.suffix == ".xml":
+        return quantize_ir(
+            job.model, job.target, feeds, transformer=job.transformer, half_range=job.half_range, **words
+        )
+    return quantize_static(
         job.model,
         job.target,
-        _calibration(job),
+        feeds,
         transformer=job.transformer,
         half_range=job.half_range,
-        op_types=job.op_types,
-        keep=job.keep,
+        portable=job.portable,
+        **words,
     )
 
 
+def _back_to_float(job: Job) -> tuple[PassResult, ...]:
+    assert job.raw is not None
+    return finish(job.model, job.raw, job.target, in_float=job.in_float, portable=job.portable)
+
+
+def _ladder(job: Job) -> tuple[PassResult, ...]:
+    from vengine.graph.switchboard import Switchboard
+
+    assert job.raw is not None
+    raw, seconds = job.raw / MODEL_FILE, 0.7 * job.seconds
+    board = Switchboard(job.model, raw, _calibration(job), relative=job.relative, threads=job.threads, seconds=seconds)
+    told = dict(job.saved_ms)
+    # A fused kernel is told for each operator in it: a unit's time is that of one of them, not their sum.
+    saved = {u.name: max((told[n] for n in u.nodes if n in told), key=abs, default=0.0) for u in board.units}
+    climb(board, saved, job.seconds, lambda ladder: write_ladder(job.target, ladder))
+    return ()
+
+
 def _dynamic(job: Job) -> tuple[PassResult, ...]:
-    return quantize_dynamic(job.model, job.target, op_types=job.op_types, keep=job.keep)
+    words = {"op_types": job.op_types, "keep": job.keep}
+    return quantize_dynamic(job.model, job.target, half_range=job.half_range, **words)
 
 
 def _half_weights(job: Job) -> tuple[PassResult, ...]:
@@ -104,6 +141,8 @@ _BUILDERS: Mapping[str, Callable[[Job], tuple[PassResult, ...]]] = {
     "packed": _packed,
     "passes": _passes,
     "int8-static": _static,
+    "back-to-float": _back_to_float,
+    "ladder": _ladder,
     "int8-dynamic": _dynamic,
     "fp16-weights": _half_weights,
     "fp16": _half,
@@ -115,6 +154,18 @@ _BUILDERS: Mapping[str, Callable[[Job], tuple[PassResult, ...]]] = {
 def _calibration(job: Job) -> list[dict[str, np.ndarray]]:
     assert job.calibration is not None
     return read_feeds(job.calibration)
+
+
+def write_ladder(folder: Path, ladder: Ladder) -> None:
+    """Keep the best so far: whole, or as it was before."""
+    part = folder / f"{LADDER_FILE}.part"
+    part.write_text(json.dumps(to_json(ladder)))
+    part.replace(folder / LADDER_FILE)
+
+
+def read_ladder(folder: Path) -> Ladder:
+    """Inverse of `write_ladder`."""
+    return from_json(Ladder, json.loads((folder / LADDER_FILE).read_text()))
 
 
 def few(feeds: list[dict[str, np.ndarray]], most: int = _FEW) -> list[dict[str, np.ndarray]]:

@@ -13,15 +13,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vengine.errors import EngineMissing, UsageError
-from vengine.graph.passes import idle_quantizers, late_dequantize, unsigned_activations
+from vengine.graph import units
+from vengine.graph.passes import idle_quantizers, late_dequantize, portable_weights, unsigned_activations
 from vengine.types import PassResult
 
 if TYPE_CHECKING:
     import numpy as np
     import onnx_ir as ir
 
-PIPELINE = (idle_quantizers, unsigned_activations, late_dequantize)  # after the quantiser, in this order
+# After the quantiser, in this order; units are taken back into float behind the first one.
+PIPELINE = (idle_quantizers, unsigned_activations, late_dequantize)
 MODEL_FILE = "model.onnx"
+COULD_SATURATE = "could-saturate"
+RAW_FOLDER = "raw"  # what the quantiser made, before the passes: `finish` starts there again
 
 
 def quantize_static(
@@ -33,6 +37,8 @@ def quantize_static(
     half_range: bool = False,
     op_types: Sequence[str] = (),
     keep: Sequence[str] = (),
+    in_float: Sequence[str] = (),
+    portable: bool = False,
 ) -> tuple[PassResult, ...]:
     """Write `target`/model.onnx: weights int8 per channel, activations uint8 per tensor.
 
@@ -41,11 +47,28 @@ def quantize_static(
         transformer: use NNCF's transformer scheme (SmoothQuant, no quantised attention scores).
         half_range: weights use 7 of their 8 bits, so that no pair sum overflows 16 bits on a CPU without VNNI.
         op_types: quantise only these operator types; () = what the quantiser knows.
-        keep: operator types or node names that stay in float.
+        keep: operator types or node names that stay in float: the quantiser never sees them.
+        in_float: units (`graph.units`) that are taken back into float after the quantiser.
+        portable: shrink weights where a CPU without VNNI could saturate, and only there (`passes.portable_weights`).
 
     Raises:
-        UsageError: `keep` or `op_types` names nothing in the graph, or nothing was quantised.
+        UsageError: `keep`, `op_types` or `in_float` names nothing in the graph, or nothing was quantised.
     """
+    calibrated(model, target, calibration, transformer=transformer, half_range=half_range, op_types=op_types, keep=keep)
+    return finish(model, target / RAW_FOLDER, target, in_float=in_float, portable=portable)
+
+
+def calibrated(
+    model: Path,
+    target: Path,
+    calibration: Sequence[dict[str, np.ndarray]],
+    *,
+    transformer: bool,
+    half_range: bool = False,
+    op_types: Sequence[str] = (),
+    keep: Sequence[str] = (),
+) -> None:
+    """Write `target`/raw/model.onnx: what the quantiser makes of the graph. See `quantize_static`."""
     import onnx
     import onnx_ir as ir
 
@@ -55,26 +78,63 @@ def quantize_static(
     quantized = _nncf(proto, calibration, transformer, half_range, ignored, weights_in=model.parent)
     graph = ir.from_proto(quantized)
     ir.external_data.set_base_dir(graph.graph, model.parent)
-    found = sum(node.op_type == "QuantizeLinear" for node in graph.graph)
-    if not found:
+    if not _quantizers(graph):
         raise UsageError(
             "static int8 was asked for and nothing was quantised",
             where=str(model),
             next_step="widen --op-types or leave int8 out with --precision",
         )
-    results = (PassResult(name="nncf-static-int8", exactness="lossy", matched=found), *_apply(graph))
-    _save(graph, target)
-    return results
+    _save(graph, target / RAW_FOLDER)
 
 
-def _apply(graph: ir.Model) -> list[PassResult]:
+def finish(
+    model: Path, raw: Path, target: Path, *, in_float: Sequence[str] = (), portable: bool = False
+) -> tuple[PassResult, ...]:
+    """Write `target`/model.onnx: what the quantiser made, with some units back in float, made fit for the engines.
+
+    Args:
+        model: the graph that was quantised.
+        raw: the folder that `calibrated` wrote.
+        in_float: names of units that are computed in float again.
+        portable: see `quantize_static`.
+
+    Returns:
+        One result a pass. The last one, `could-saturate`, counts the products that are right on a CPU with VNNI only
+        and names them; with none of them the artefact is portable.
+
+    Raises:
+        UsageError: `in_float` names no unit, or leaves nothing quantised.
+    """
+    import onnx_ir as ir
     from onnx_ir.passes.common import RemoveUnusedNodesPass
 
-    results = []
+    graph = ir.load(str(raw / MODEL_FILE))
+    results = [PassResult(name="nncf-static-int8", exactness="lossy", matched=_quantizers(graph))]
     for rule in PIPELINE:
         results.append(rule.run(graph))
+        if rule is PIPELINE[0] and in_float:
+            results.append(units.take_back(ir.load(str(model)), graph, in_float))
         RemoveUnusedNodesPass()(graph)
-    return results
+    if not _quantizers(graph):
+        raise UsageError("every quantised node was taken back into float, so nothing is quantised", where=str(model))
+    if portable:
+        results.append(portable_weights.run(graph))
+    results.append(_saturation(graph))
+    _save(graph, target)
+    return tuple(results)
+
+
+def _saturation(graph: ir.Model) -> PassResult:
+    """Which integer products depend on VNNI, proven from their weights alone."""
+    found = portable_weights.could_saturate(graph)
+    reason = "some input could overflow its 16-bit pair sums on a CPU without VNNI"
+    return PassResult(
+        name=COULD_SATURATE, exactness="bitwise", matched=len(found), refusals=tuple((name, reason) for name in found)
+    )
+
+
+def _quantizers(graph: ir.Model) -> int:
+    return sum(node.op_type == "QuantizeLinear" for node in graph.graph)
 
 
 def _nncf(
@@ -108,11 +168,17 @@ def _nncf(
 
 
 def quantize_dynamic(
-    model: Path, target: Path, *, op_types: Sequence[str] = (), keep: Sequence[str] = ()
+    model: Path,
+    target: Path,
+    *,
+    half_range: bool = False,
+    op_types: Sequence[str] = (),
+    keep: Sequence[str] = (),
 ) -> tuple[PassResult, ...]:
     """Write `target`/model.onnx: weights int8, activations quantised at run time, one scale a call.
 
     The scale depends on the whole batch, so an answer depends on its neighbours: the verifier measures how far.
+    `half_range` as for `quantize_static`.
 
     Raises:
         UsageError: as `quantize_static`.
@@ -130,6 +196,7 @@ def quantize_dynamic(
         str(target / MODEL_FILE),
         weight_type=QuantType.QInt8,
         per_channel=True,
+        reduce_range=half_range,
         op_types_to_quantize=sorted(wanted),
         nodes_to_exclude=sorted(left_out),
         use_external_data_format=True,

@@ -1,6 +1,6 @@
 """Build a recipe's artefact, step by step, each in a process of its own, and describe it as a Variant.
 
-    exported graph → "packed" or "passes" → a quantiser → fp16 or bf16 with a keep-list
+    exported graph → "packed" or "passes" → a quantiser → units back to float → fp16 or bf16 with a keep-list
 
 A step's folder is named by all that it was made with, so recipes share what they have in common: int8 for two engines
 is one artefact, and fp32 and bf16 open the exported graph as it is.
@@ -12,23 +12,33 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from vengine.digests import canonical_json, digest_json, digest_tree, from_json
 from vengine.engines.base import model_files
 from vengine.errors import UsageError, VengineError, WorkerError
-from vengine.graph.builder import PASSES_FILE, USER_FAULT, Job, write_feeds
+from vengine.graph.builder import LADDER_FILE, PASSES_FILE, USER_FAULT, Job, read_ladder, write_feeds
+from vengine.graph.quantize import RAW_FOLDER
+from vengine.graph.sensitivity import Ladder
 from vengine.packing import ADDED, fill, pieces_of, rows_of
-from vengine.tune.candidates import HALF_IO, KEEP_LIST, TIGHT_KEEP_LIST, required_isa
+from vengine.tune.candidates import HALF_IO, HALF_RANGE, KEEP_LIST, PORTABLE, TIGHT_KEEP_LIST, required_isa
 from vengine.tune.profiles import PACKED, ROW_TOKENS
 from vengine.types import PIPELINE_WORDS, PassResult, Recipe, Source, Variant
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from vengine.graph.switchboard import Relative
+
+T = TypeVar("T")
+IN_FLOAT = "float:"  # a pass's word: this unit is taken back into float after the quantiser
+BACK_TO_FLOAT = "back-to-float"
+_LADDER_FEEDS = 12
+_PATIENCE = 2.0  # loading, and one measurement under way, come on top of a ladder's own time
 BUILD_TIMEOUT_S = 1800.0
 Step = tuple[str, tuple[str, ...]]
 # Precision → kind of the step that narrows what is float.
@@ -48,6 +58,16 @@ class Built:
 
     entry: Path
     passes: tuple[PassResult, ...] = ()
+    kind: str = ""  # of the last step
+    before: Built | None = None  # that step
+
+    @property
+    def folder(self) -> Path:
+        return self.entry.parent
+
+    def back_to(self, kind: str) -> Built:
+        """What the step of that kind has left."""
+        return self if self.kind == kind or self.before is None else self.before.back_to(kind)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,50 +87,85 @@ class Workshop:
             WorkerError: a step crashed, hung, or went over the memory limit.
             UsageError: the recipe changes nothing, or names what isn't there.
         """
+        built = self._built(recipe)
+        return describe(recipe, built.entry, model_files(built.entry), built.passes)
+
+    def ladder(self, recipe: Recipe, saved_ms: Mapping[str, float], relative: Relative, seconds: float) -> Ladder:
+        """Which units of this static int8 recipe hurt, measured in a process of its own (see `graph.sensitivity`).
+
+        Args:
+            recipe: without units in float; it is built if need be.
+            saved_ms: milliseconds that int8 saves at each operator of the graph.
+            relative: what an error of the outputs is told relative to.
+
+        Raises:
+            WorkerError: the process ended before it measured anything.
+        """
+        quantised = self._built(recipe).back_to("int8-static")
+        assert quantised.before is not None
+        target = quantised.folder / "ladder"
+        if not (target / PASSES_FILE).exists():
+            job = Job(
+                kind="ladder",
+                model=quantised.before.entry,
+                target=target,
+                raw=quantised.folder / RAW_FOLDER,
+                saved_ms=tuple(saved_ms.items()),
+                relative=relative,
+                seconds=seconds,
+                threads=recipe.profile.threads,
+            )
+            with suppress(WorkerError):  # what was measured until then is on disk
+                _supervise(job, spread(self._feeds(recipe), _LADDER_FEEDS), job.threads, seconds * _PATIENCE)
+        if not (target / LADDER_FILE).exists():
+            raise WorkerError("no unit's damage could be measured", where=str(target / "build.log"))
+        return read_ladder(target)
+
+    def _built(self, recipe: Recipe) -> Built:
         built = Built(entry=self.model)
         done: list[Step] = []
-        for kind, words in steps(recipe):
-            done.append((kind, words))
-            target = self.directory / digest_json(done)[7:23]
-            built = self._step(kind, recipe, built, target)
-        return describe(recipe, built.entry, model_files(built.entry), built.passes)
+        for step in steps(recipe):
+            done.append(step)
+            built = self._step(step[0], recipe, built, self.directory / digest_json(done)[7:23])
+        return built
 
     def _step(self, kind: str, recipe: Recipe, before: Built, target: Path) -> Built:
         refused = target / REFUSED_FILE
         if refused.exists():
             raise WorkerError(refused.read_text())
         if not (target / PASSES_FILE).exists():
-            target.mkdir(parents=True, exist_ok=True)
+            job = self._job(kind, recipe, before, target)
+            feeds = self._feeds(recipe) if kind in _CALIBRATED else ()
             try:
-                self._run(kind, recipe, before, target)
+                _supervise(job, feeds, recipe.profile.threads, BUILD_TIMEOUT_S)
             except VengineError as error:
                 refused.write_text(error.what)
                 raise
         passes = tuple(from_json(PassResult, row) for row in json.loads((target / PASSES_FILE).read_text()))
         entry = next(path for name in ("model.xml", "model.onnx") if (path := target / name).exists())
-        return Built(entry=entry, passes=(*before.passes, *passes))
+        # Taking back starts from what the quantiser was given, and tells of the quantiser again.
+        base = before.before if kind == BACK_TO_FLOAT and before.before is not None else before
+        return Built(entry=entry, passes=(*base.passes, *passes), kind=kind, before=before)
 
-    def _run(self, kind: str, recipe: Recipe, before: Built, target: Path) -> None:
-        calibration = target / "calibration.npz"
-        write_feeds(calibration, self._feeds(recipe) if kind in _CALIBRATED else [])
-        job = Job(
+    def _job(self, kind: str, recipe: Recipe, before: Built, target: Path) -> Job:
+        back = kind == BACK_TO_FLOAT
+        assert not back or before.before is not None
+        return Job(
             kind=kind,
-            model=before.entry,
+            model=before.before.entry if back and before.before else before.entry,
             target=target,
-            calibration=calibration,
             transformer=self.transformer,
-            half_range="half-range-weights" in recipe.passes,
+            half_range=HALF_RANGE in recipe.passes,
+            portable=PORTABLE in recipe.passes,
             op_types=_words(recipe, "only:"),
             keep=_words(recipe, "keep:"),
+            raw=before.folder / RAW_FOLDER if back else None,
+            in_float=_words(recipe, IN_FLOAT) if back else (),
             tight=TIGHT_KEEP_LIST in recipe.passes,
             keep_io_types=HALF_IO not in recipe.passes,
             pipelines=_pipelines(recipe),
             source=self.source,
         )
-        try:
-            _supervise(job, recipe.profile.threads)
-        finally:
-            calibration.unlink()
 
     def _feeds(self, recipe: Recipe) -> list[dict[str, np.ndarray]]:
         """The calibration calls as the recipe's graph reads them."""
@@ -131,16 +186,40 @@ def steps(recipe: Recipe) -> list[Step]:
     words = tuple(word for word in recipe.passes if word not in (PACKED, *PIPELINE_WORDS))
     if recipe.precision.startswith("int8"):
         kind = "int8-dynamic" if recipe.precision == "int8-dynamic" else "int8-static"
-        found.append((kind, tuple(word for word in words if not word.startswith(KEEP_LIST))))
+        found.append((kind, tuple(word for word in words if not word.startswith((KEEP_LIST, IN_FLOAT)))))
+        if in_float := tuple(word for word in words if word.startswith(IN_FLOAT)):
+            found.append((BACK_TO_FLOAT, in_float))
     if recipe.precision in _NARROWED:
         found.append((_NARROWED[recipe.precision], words))
     return found
 
 
-def _supervise(job: Job, threads: int) -> None:
-    """Run one build job to its end in a process of its own."""
-    path, log = job.target / "job.json", job.target / "build.log"
-    path.write_bytes(canonical_json(job))
+def plain_recipe(recipe: Recipe) -> Recipe:
+    """The same recipe with nothing taken back into float."""
+    return replace(recipe, passes=tuple(word for word in recipe.passes if not word.startswith(IN_FLOAT)))
+
+
+def spread(items: Sequence[T], count: int) -> list[T]:
+    """So many of the items, evenly spaced, the first and the last among them."""
+    if len(items) <= count:
+        return list(items)
+    return [items[i * (len(items) - 1) // (count - 1)] for i in range(count)]
+
+
+def _supervise(job: Job, feeds: Sequence[dict[str, np.ndarray]], threads: int, timeout_s: float) -> None:
+    """Run one build job to its end in a process of its own; its calls lie beside it meanwhile."""
+    job.target.mkdir(parents=True, exist_ok=True)
+    calibration = job.target / "calibration.npz"
+    write_feeds(calibration, list(feeds))
+    path = job.target / "job.json"
+    path.write_bytes(canonical_json(replace(job, calibration=calibration)))
+    try:
+        _wait_for(path, job.target / "build.log", threads, timeout_s)
+    finally:
+        calibration.unlink()
+
+
+def _wait_for(path: Path, log: Path, threads: int, timeout_s: float) -> None:
     env = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(os.path.abspath(p) for p in sys.path),
@@ -149,10 +228,10 @@ def _supervise(job: Job, threads: int) -> None:
     command = [sys.executable, "-P", "-m", "vengine.graph.builder", str(path), str(os.getpid())]
     with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, env=env) as process:
         try:
-            code = process.wait(timeout=BUILD_TIMEOUT_S)
+            code = process.wait(timeout=timeout_s)
         except subprocess.TimeoutExpired:
             process.kill()
-            raise WorkerError(f"the builder was not done after {BUILD_TIMEOUT_S:g} s", where=str(log)) from None
+            raise WorkerError(f"the builder was not done after {timeout_s:g} s", where=str(log)) from None
         except BaseException:
             process.kill()
             raise
@@ -174,7 +253,7 @@ def describe(recipe: Recipe, entry: Path, files: Sequence[Path], passes: tuple[P
         entry="." if entry.is_dir() else entry.name,
         digest=digest_json([digest_tree(root, files), recipe]),
         size_bytes=sum(f.stat().st_size for f in files),
-        required_isa=required_isa(recipe),
+        required_isa=required_isa(recipe, passes),
         passes=passes,
     )
 

@@ -10,7 +10,19 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from vengine.types import Exactness, Level, Machine, Objective, Recipe, RuntimeProfile, Settings, Source, Trial
+from vengine.graph.quantize import COULD_SATURATE
+from vengine.types import (
+    Exactness,
+    Level,
+    Machine,
+    Objective,
+    PassResult,
+    Recipe,
+    RuntimeProfile,
+    Settings,
+    Source,
+    Trial,
+)
 
 When = Literal["memory", "words", "asked"]  # the objective; force_fp32 or op_types_to_quantize; precision=
 
@@ -29,6 +41,8 @@ class Row:
     when: tuple[When, ...] = ()  # tried only where one of these holds; () = always
 
 
+HALF_RANGE = "half-range-weights"  # 7-bit weights everywhere: no pair sum can overflow
+PORTABLE = "portable-weights"  # fewer bits only where a pair sum could
 _LOSSY: tuple[Level, ...] = ("balanced", "aggressive")
 
 # The largest gains first: a slow model may leave time for some only.
@@ -111,7 +125,7 @@ def candidates(
             engine=row.engine,
             precision=row.precision,
             profile=RuntimeProfile(threads=threads),
-            passes=_passes(row, machine, settings),
+            passes=_passes(row, source, machine, settings),
             exactness=row.exactness,
         )
         if reason := _refusal(row, source, machine, settings, engines):
@@ -121,15 +135,16 @@ def candidates(
     return tuple(recipes), tuple(refused)
 
 
-def _passes(row: Row, machine: Machine, settings: Settings) -> tuple[str, ...]:
+def _passes(row: Row, source: Source, machine: Machine, settings: Settings) -> tuple[str, ...]:
     """The options that make the artefact another one, so that they are part of the recipe's name."""
     if row.precision in ("fp32", "bf16"):
         return row.pipelines
     words = [*row.pipelines]
     words += [f"only:{op}" for op in settings.op_types_to_quantize] + [f"keep:{k}" for k in settings.force_fp32]
-    if row.precision.startswith("int8-static") and not has_vnni(machine):
-        # Without VNNI, u8×s8 pair sums saturate at 16 bits; 7-bit weights can't overflow.
-        words.append("half-range-weights")
+    if row.precision.startswith("int8") and not has_vnni(machine):
+        # Without VNNI, u8×s8 pair sums saturate at 16 bits. A static ONNX graph is shrunk where it could happen.
+        found_per_node = row.precision.startswith("int8-static") and source.kind != "openvino"
+        words.append(PORTABLE if found_per_node else HALF_RANGE)
     if "mixed" in row.precision or row.precision == "fp16":
         words.append(KEEP_LIST)
     if row.precision.startswith("fp16") and not settings.keep_io_types:
@@ -191,10 +206,16 @@ def has_vnni(machine: Machine) -> bool:
     return "vnni" in machine.isa
 
 
-def required_isa(recipe: Recipe) -> tuple[str, ...]:
-    """Flags without which the variant's answers were never verified (see `Variant.required_isa`)."""
+def required_isa(recipe: Recipe, passes: Sequence[PassResult] = ()) -> tuple[str, ...]:
+    """Flags without which the variant's answers were never verified (see `Variant.required_isa`).
+
+    Args:
+        passes: what building it told: an artefact whose products were each proven safe needs no VNNI.
+    """
     flags = []
-    if recipe.precision.startswith("int8") and "half-range-weights" not in recipe.passes:
+    unsafe = {result.name: result.matched for result in passes}.get(COULD_SATURATE)
+    safe = HALF_RANGE in recipe.passes if unsafe is None else unsafe == 0
+    if recipe.precision.startswith("int8") and not safe:
         flags.append("vnni")
     if recipe.precision.endswith("bf16"):
         flags.append("bf16")

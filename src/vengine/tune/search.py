@@ -19,6 +19,7 @@ from vengine.tune.candidates import second_thoughts
 from vengine.tune.choose import choose, without_slower
 from vengine.tune.journal import Journal
 from vengine.tune.objectives import achieved, hope, refusal
+from vengine.tune.planner import mend, refused_for_accuracy
 from vengine.tune.prepare import WORKLOAD, Prepared
 from vengine.tune.profiles import profiles
 from vengine.tune.race import Load, Times, race
@@ -43,6 +44,7 @@ _MOST_FINALISTS = 4
 _CLOSE = 0.9  # of the best one's speed: an interval of three rounds is wide, and the order of these may be luck
 # Shares of the time box: first tries end here, then profiles, then the race; the plan's own race gets the rest.
 _TRIES_END, _PROFILES_END, _RACE_END = 0.5, 0.68, 0.85
+_MENDS_END, _LADDER_SHARE = 0.6, 0.15  # refused int8 is mended between tries and profiles
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +96,7 @@ def search(bench: Bench, recipes: Sequence[Recipe], refused: Sequence[Trial]) ->
     """Run the whole search; see the module's first lines."""
     trials = [*refused, *_attempts(bench, recipes, _TRIES_END)]
     trials += _attempts(bench, second_thoughts(trials), _PROFILES_END, optional=True)
+    trials += _mended(bench, trials)
     if not (good := _sound(bench, trials)):
         return _nothing(trials)
     bench.tell({"event": "phase", "name": "drive the best ones otherwise"})
@@ -172,6 +175,16 @@ def _plan(bench: Bench, ahead: Sequence[Trial], times: Times) -> Plan:
 
 def _refusal(bench: Bench, ratio: Interval, peak: int) -> str:
     return refusal(bench.objective, ratio, peak, bench.original.worker.peak_rss_bytes)
+
+
+def _mended(bench: Bench, trials: Sequence[Trial]) -> list[Trial]:
+    """Static int8 that was refused for its answers, with some nodes in float."""
+    if not refused_for_accuracy(trials) or bench.left(_MENDS_END) <= 0:
+        return []
+    bench.tell({"event": "phase", "name": "find the nodes that int8 hurts"})
+    seconds = min(bench.left(_MENDS_END), _LADDER_SHARE * bench.settings.time_seconds)
+    task = bench.prepared.source.task
+    return mend(bench.workshop, trials, task, seconds, lambda recipe: _attempts(bench, [recipe], _MENDS_END)[0])
 
 
 def _attempts(bench: Bench, recipes: Sequence[Recipe], share: float, *, optional: bool = False) -> list[Trial]:
