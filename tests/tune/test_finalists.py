@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vengine.tune.search import _finalists
+from vengine.tune.selection import finalists
 from vengine.types import Cell, Interval, Objective, Recipe, RuntimeProfile, Trial, Variant
 
 
@@ -47,4 +47,4 @@ SLOW = trial("slow", 2.0, 3.0, 12.0)
     ],
 )
 def test_who_races(good: list[Trial], objective: Objective, names: list[str]) -> None:
-    assert [t.recipe.precision for t in _finalists(good, objective)] == names
+    assert [t.recipe.precision for t in finalists(good, objective)] == names

@@ -23,6 +23,7 @@ from vengine.tune.planner import mend, refused_for_accuracy
 from vengine.tune.prepare import WORKLOAD, Prepared
 from vengine.tune.profiles import profiles
 from vengine.tune.race import Load, Times, race
+from vengine.tune.selection import fallback, finalists, leaders, name_of, sound
 from vengine.tune.trial import Original, contender, open_plan, open_worker, try_recipe
 from vengine.types import (
     Budget,
@@ -40,8 +41,6 @@ from vengine.types import (
 
 Tell = Callable[[dict[str, Any]], None]
 
-_MOST_FINALISTS = 4
-_CLOSE = 0.9  # of the best one's speed: an interval of three rounds is wide, and the order of these may be luck
 # Shares of the time box: first tries end here, then profiles, then the race; the plan's own race gets the rest.
 _TRIES_END, _PROFILES_END, _RACE_END = 0.5, 0.68, 0.85
 _MENDS_END, _LADDER_SHARE = 0.6, 0.15  # refused int8 is mended between tries and profiles
@@ -97,10 +96,10 @@ def search(bench: Bench, recipes: Sequence[Recipe], refused: Sequence[Trial]) ->
     trials = [*refused, *_attempts(bench, recipes, _TRIES_END)]
     trials += _attempts(bench, second_thoughts(trials), _PROFILES_END, optional=True)
     trials += _mended(bench, trials)
-    if not (good := _sound(bench, trials)):
+    if not (good := sound(trials, bench.objective)):
         return _nothing(trials)
     bench.tell({"event": "phase", "name": "drive the best ones otherwise"})
-    others = [r for best in _leaders(good) for r in _other_profiles(bench, best)]
+    others = [r for best in leaders(good) for r in _other_profiles(bench, best)]
     trials += _attempts(bench, others, _PROFILES_END, optional=True)
     while True:
         try:
@@ -111,18 +110,18 @@ def search(bench: Bench, recipes: Sequence[Recipe], refused: Sequence[Trial]) ->
 
 def _settle(bench: Bench, trials: Sequence[Trial]) -> Found:
     """Race the finalists, plan, and race the plan."""
-    if not _sound(bench, trials):
+    if not sound(trials, bench.objective):
         return _nothing(trials)
-    finalists = _finalists(_sound(bench, trials), bench.objective)
+    chosen = finalists(sound(trials, bench.objective), bench.objective)
     with ExitStack() as stack:
-        workers = {_name(t): _open(bench, t, stack) for t in finalists}
-        with _blamed({_name(t): (_name(t),) for t in finalists}):
-            times = _final_race(bench, finalists, workers)
-    reasons = {_name(t): _refusal(bench, _ratio(times, t), t.peak_rss_bytes or 0) for t in finalists}
-    ahead = [t for t in finalists if not reasons[_name(t)]]
+        workers = {name_of(t): _open(bench, t, stack) for t in chosen}
+        with _blamed({name_of(t): (name_of(t),) for t in chosen}):
+            times = _final_race(bench, chosen, workers)
+    reasons = {name_of(t): _refusal(bench, _ratio(times, t), t.peak_rss_bytes or 0) for t in chosen}
+    ahead = [t for t in chosen if not reasons[name_of(t)]]
     if not ahead:
         nothing = _nothing(trials)
-        return replace(nothing, times=times, why=nothing.why if nothing.undecided else reasons[_name(finalists[0])])
+        return replace(nothing, times=times, why=nothing.why if nothing.undecided else reasons[name_of(chosen[0])])
     return _prove(bench, trials, ahead, times, _plan(bench, ahead, times))
 
 
@@ -157,9 +156,9 @@ def _losing(digests: tuple[str, ...]) -> Iterator[None]:
 def _without(bench: Bench, trials: Sequence[Trial], lost: _Lost) -> list[Trial]:
     """The trials, those of the lost variants failed: in the journal too, so that no resumed run races them again."""
     failed = {
-        _name(t): replace(t, status="failed", reason=f"in the race: {lost.reason}")
+        name_of(t): replace(t, status="failed", reason=f"in the race: {lost.reason}")
         for t in trials
-        if t.variant and _name(t) in lost.digests
+        if t.variant and name_of(t) in lost.digests
     }
     for trial in failed.values():
         bench.journal.write(trial)
@@ -169,8 +168,8 @@ def _without(bench: Bench, trials: Sequence[Trial], lost: _Lost) -> list[Trial]:
 def _plan(bench: Bench, ahead: Sequence[Trial], times: Times) -> Plan:
     """For memory the smallest one alone: every further variant would be held beside it."""
     if bench.objective == "memory":
-        return Plan(entries=(PlanEntry(variant=_name(min(ahead, key=hope("memory"))), tokens_min=1),))
-    return choose(times, {_name(t): t.recipe for t in ahead}, _loads(bench), bench.settings.max_variants)
+        return Plan(entries=(PlanEntry(variant=name_of(min(ahead, key=hope("memory"))), tokens_min=1),))
+    return choose(times, {name_of(t): t.recipe for t in ahead}, _loads(bench), bench.settings.max_variants)
 
 
 def _refusal(bench: Bench, ratio: Interval, peak: int) -> str:
@@ -231,31 +230,6 @@ def _other_profiles(bench: Bench, best: Trial) -> Sequence[Recipe]:
     return profiles(best.recipe, bench.machine, bench.settings.level, fixed, bench.prepared.row_tokens)
 
 
-def _sound(bench: Bench, trials: Sequence[Trial]) -> list[Trial]:
-    """Verified trials, the best for the objective first."""
-    good = [t for t in trials if t.status == "ok" and t.ratio is not None and t.variant is not None]
-    return sorted(good, key=hope(bench.objective))
-
-
-def _leaders(good: Sequence[Trial]) -> list[Trial]:
-    """The recipes that are worth driving otherwise: the best for the objective and the one of the largest cell."""
-    largest = min(good, key=lambda t: t.cells[-1].ms.value if t.cells else float("inf"))
-    return list({_name(t): t for t in (good[0], largest)}.values())
-
-
-def _finalists(good: Sequence[Trial], objective: Objective) -> list[Trial]:
-    """Four at most: the best for the objective, the best of the largest cell, what comes close, the best of each cell.
-
-    What comes close stands before the best of each cell: several profiles of one artefact differ there by noise only,
-    and would fill the list.
-    """
-    close = [t for t in good if objective == "memory" or hope(objective)(t) <= _CLOSE * hope(objective)(good[0])]
-    cells = reversed(range(len(good[0].cells)))
-    best = [min(good, key=lambda t, i=i: t.cells[i].ms.value) for i in cells]  # type: ignore[misc]
-    chosen = {_name(t): t for t in (good[0], *best[:1], *close, *best[1:])}
-    return list(chosen.values())[:_MOST_FINALISTS]
-
-
 def _open(bench: Bench, trial: Trial, stack: ExitStack) -> WorkerSession:
     assert trial.variant is not None
     worker = open_worker(trial.variant, bench.budget.memory_limit_bytes)
@@ -287,7 +261,7 @@ def _fairest(bench: Bench, winners: Sequence[Trial], stack: ExitStack) -> Worker
 def _final_race(bench: Bench, finalists: Sequence[Trial], workers: dict[str, WorkerSession]) -> Times:
     bench.tell({"event": "phase", "name": "race", "contenders": [t.recipe.label for t in finalists]})
     runners = [contender("original", bench.original.worker, bench.prepared, None)]
-    runners += [contender(_name(t), workers[_name(t)], bench.prepared, t.recipe) for t in finalists]
+    runners += [contender(name_of(t), workers[name_of(t)], bench.prepared, t.recipe) for t in finalists]
     return race(
         runners,
         _loads(bench),
@@ -301,13 +275,13 @@ def _final_race(bench: Bench, finalists: Sequence[Trial], workers: dict[str, Wor
 def _prove(bench: Bench, trials: Sequence[Trial], ahead: Sequence[Trial], times: Times, plan: Plan) -> Found:
     """Race the plan as it ships against the original and, if it holds several variants, its base alone."""
     bench.tell({"event": "phase", "name": "prove the plan"})
-    winners = [t for t in ahead if _name(t) in {e.variant for e in plan.entries}]
-    single = next(t for t in ahead if _name(t) == plan.entries[-1].variant)
+    winners = [t for t in ahead if name_of(t) in {e.variant for e in plan.entries}]
+    single = next(t for t in ahead if name_of(t) == plan.entries[-1].variant)
     several = len(winners) > 1
     with ExitStack() as stack:
         worker = open_plan(plan, [t.variant for t in winners if t.variant])
         stack.callback(worker.close)
-        digests = tuple(_name(t) for t in winners)
+        digests = tuple(name_of(t) for t in winners)
         with _losing(digests):
             young = ask(worker, bench.prepared)
         worker.pause()
@@ -317,7 +291,7 @@ def _prove(bench: Bench, trials: Sequence[Trial], ahead: Sequence[Trial], times:
         ]
         if several:
             runners.append(contender("single", _open(bench, single, stack), bench.prepared, single.recipe))
-        with _blamed({"bundle": digests, "single": (_name(single),)}):
+        with _blamed({"bundle": digests, "single": (name_of(single),)}):
             proof = race(
                 runners,
                 _loads(bench),
@@ -361,7 +335,7 @@ def _conclude(
         winners=tuple(winners),
         planned=proof,
         planned_rss_bytes=peak,
-        fallback=_fallback(trials),
+        fallback=fallback(trials),
     )
     reason = refusal(bench.objective, ratio, peak, original_peak)
     if limit is not None and peak > limit:
@@ -379,34 +353,12 @@ def _nothing(trials: Sequence[Trial]) -> Found:
         outcome, why = "fail", "no variant was both within the budget and faster than the original"
         if trials and not any(t.variant or t.status != "refused" for t in trials):
             why = f"nothing could be tried: {'; '.join(f'{t.recipe.label}: {t.reason}' for t in trials)}"
-    return Found(outcome=outcome, why=why, trials=tuple(trials), fallback=_fallback(trials))
-
-
-def _fallback(trials: Sequence[Trial]) -> Trial | None:
-    """The variant for a CPU that can run none of the others: verified, portable, exact to rounding."""
-    fit = [
-        t
-        for t in trials
-        if t.status != "failed"
-        and t.variant is not None
-        and not t.variant.required_isa
-        and t.recipe.exactness != "lossy"
-        and t.verdict is not None
-        and t.verdict.outcome == "pass"
-        and (t.invariance is None or t.invariance.outcome == "pass")
-    ]
-    # ONNX Runtime first: it comes with the base install, so every machine that has Vengine has it.
-    return max(fit, key=lambda t: (t.recipe.engine == "onnxruntime", t.ratio.value if t.ratio else 0.0), default=None)
+    return Found(outcome=outcome, why=why, trials=tuple(trials), fallback=fallback(trials))
 
 
 def _loads(bench: Bench) -> tuple[Load, ...]:
     return (WORKLOAD, *bench.prepared.cells)
 
 
-def _name(trial: Trial) -> str:
-    assert trial.variant is not None
-    return trial.variant.digest
-
-
 def _ratio(times: Times, trial: Trial) -> Interval:
-    return times.ratio(WORKLOAD.name, of=_name(trial), to="original")
+    return times.ratio(WORKLOAD.name, of=name_of(trial), to="original")
