@@ -117,6 +117,7 @@ def _answer(
         "task": bundle.manifest.content.task,
         "variant": answered.digest,
         "variants": list(dict.fromkeys(witness.answered)),
+        "label": answered.recipe.label,
         "engine": answered.recipe.engine,
         "precision": answered.recipe.precision,
         "ms": ms,

@@ -41,6 +41,7 @@ def verify(bundle: str | Path | Bundle, *, threads: int | None = None) -> dict[s
 def _row(checked: Checked, bundle: Bundle) -> dict[str, Any]:
     variant, apart = checked.variant, checked.apart
     return {
+        "label": variant.recipe.label,
         "engine": variant.recipe.engine,
         "precision": variant.recipe.precision,
         "digest": variant.digest,

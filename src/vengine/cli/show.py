@@ -68,7 +68,7 @@ def verification(result: Mapping[str, Any], console: Console) -> None:
     rows = [
         (
             _MARK[v["status"] == "ok"],
-            f"{v['engine']} {v['precision']}{' (fallback)' if v['fallback'] else ''}",
+            f"{v['label']}{' (fallback)' if v['fallback'] else ''}",
             _calls(v["digest"], result["plan"]),
             MISSING if v["cosine"] is None else score(v["cosine"]),
             milliseconds(v["ms"]),
@@ -78,7 +78,7 @@ def verification(result: Mapping[str, Any], console: Console) -> None:
     _table(("", "variant", "answers", "cosine to golden", "golden call"), rows, console)
     for v in result["variants"]:
         if v["reason"]:
-            _note(f"{v['engine']} {v['precision']} is {v['status']}: {v['reason']}", console)
+            _note(f"{v['label']} is {v['status']}: {v['reason']}", console)
     console.print()
     sound = "✓ answers as it was built" if not result["fallen_back"] else "✓ right, but fallen back to another variant"
     verdict = sound if result["ok"] else "✗ no proved variant answers every call on this machine"
@@ -96,7 +96,7 @@ def answers(result: Mapping[str, Any], console: Console) -> None:
             continue
         for name, rows in result["outputs"].items():
             console.print(f"  {clean(name)} {_values(rows[index])}", markup=False)
-    by = f"{result['engine']} {result['precision']} {result['variant'][:19]}"
+    by = f"{result['label']} {result['variant'][:19]}"
     console.print(f"{milliseconds(result['ms'])} for all, by {clean(by)}", style="dim", markup=False)
     for out in result["excluded"]:
         _note(f"{clean(out['variant'][:19])} can't run here: {clean(out['reason'])}", console)
