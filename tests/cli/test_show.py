@@ -36,6 +36,7 @@ RUN: dict[str, Any] = {
     "texts": ["a text", ("a", EVIL)],
     "outputs": {"logits": np.array([[0.1, 0.2, -0.3], [1, 2, 3]], dtype=np.float32)},
     "answers": [],
+    "label": "onnxruntime fp32",
     "engine": "onnxruntime",
     "precision": "fp32",
     "variant": "sha256:" + "1" * 64,
@@ -44,6 +45,7 @@ RUN: dict[str, Any] = {
 }
 LABELS = [{"label": "good", "score": 0.9, "scores": {"good": 0.9, EVIL: 0.06, "c": 0.03, "d": 0.01}}]
 VARIANT = {
+    "label": "openvino bf16",
     "engine": "openvino",
     "precision": "bf16",
     "digest": "a",
