@@ -93,7 +93,8 @@ def _names(rows: Sequence[Sensitivity], across: Scale, up: Scale) -> str:
     chosen = [*costly, *harmful]
     spots = [(across(row.saved_ms), up(max(row.damage, up.low)), _short(row.name)) for row in chosen]
     area = Box(x=across.start + 2, y=up.end, width=across.end - across.start, height=up.start - up.end)
-    found = zip(spots, place(spots, area), strict=True)
+    others = [Box(x=across(r.saved_ms) - 6, y=up(max(r.damage, up.low)) - 6, width=12, height=12) for r in rows]
+    found = zip(spots, place(spots, area, taken=others), strict=True)
     return "".join(label(box.x, box.y + 12, text, class_="tick halo") for (_, _, text), box in found if box is not None)
 
 
