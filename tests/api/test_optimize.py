@@ -144,3 +144,39 @@ def test_samples_in_memory_are_named_by_every_element() -> None:
     assert digest_samples(samples(0)) == digest_samples(samples(0))
     assert digest_samples(samples(0)) != digest_samples(samples(1))
     assert digest_samples([Sample(text="a")]) != digest_samples([Sample(text="a", label="b")])
+
+
+def test_a_model_of_several_labels_from_its_data_to_its_verdict(tmp_path: Path) -> None:
+    """Random weights, and labels that are the original's own answers: what ships must give the same sets."""
+    import json
+
+    from tests.sources.making import WORDS
+
+    names = ["red", "blue", "green", "grey"]
+    model = bert(
+        tmp_path / "bert",
+        "AutoModelForSequenceClassification",
+        problem_type="multi_label_classification",
+        id2label=dict(enumerate(names)),
+        label2id={name: i for i, name in enumerate(names)},
+    )
+    source = open_source(model, cache=tmp_path)
+    assert (source.several_labels, source.labels) == (True, tuple(names))
+    written = [" ".join((WORDS * 3)[i % 7 : i % 7 + 2 + i % 11]) + f" {WORDS[i % len(WORDS)]}" for i in range(48)]
+    data = tmp_path / "sets.jsonl"
+    rows = [{"text": text, "labels": [names[i % 4], names[(i + 1) % 4]][: i % 3]} for i, text in enumerate(written)]
+    data.write_text("\n".join(map(json.dumps, rows)))
+    report = optimize(
+        model,
+        data=data,
+        settings=Settings(time_seconds=20, threads=1, engines=("onnxruntime",), precision="fp32"),
+        out=tmp_path / "sets.vengine",
+        cache=tmp_path / "cache",
+    )
+    verdicts = [trial["verdict"] for trial in report["trials"] if trial["verdict"]]
+    assert verdicts, report["refused"]
+    assert {v["metric"] for v in verdicts} == {"micro_f1"}
+    assert all(v["outcome"] == "pass" for v in verdicts)  # equal to rounding
+    assert {v["samples"] for v in verdicts} == {48}
+    assert "logits" in report["side_by_side"][0]["output"]
+    assert set(report["side_by_side"][0]["original_answer"].split(", ")) <= {*names, "none"}

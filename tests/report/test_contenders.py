@@ -76,3 +76,45 @@ def test_the_facts_name_speed_accuracy_company_and_memory(sample: dict[str, Any]
 
 def test_a_missed_target_claims_no_speed(failed: dict[str, Any]) -> None:
     assert "speed" not in dict(facts.facts(failed))
+
+
+def test_what_was_refused_before_any_metric_has_no_drop(sample: dict[str, Any]) -> None:
+    """Its verdict says 100 %, which nobody measured."""
+    from vengine.report.line import summary
+
+    trial = sample["trials"][0]
+    trial["verdict"] = {"metric": "scale", "drop": {"value": 1.0, "low": 1.0, "high": 1.0}, "optimized": 0.0}
+    row = next(c for c in contenders(sample) if c.role != "original")
+    assert (row.drop, row.value) == (None, None)
+    assert summary(sample)["trials"][0]["drop"] is None
+    trial["verdict"]["metric"] = "accuracy"
+    assert next(c for c in contenders(sample) if c.role != "original").drop is not None
+    assert summary(sample)["trials"][0]["drop"] == 1.0
+
+
+def test_two_profiles_of_one_recipe_in_the_bundle_are_told_apart(sample: dict[str, Any]) -> None:
+    from vengine.report.contenders import shipped_labels
+    from vengine.report.html import html
+    from vengine.report.markdown import markdown
+
+    one = {"engine": "openvino", "precision": "bf16", "tokens_min": 1, "profile": {"threads": 2, "streams": 1}}
+    sample["variants"] = [one, one | {"profile": {"threads": 2, "streams": 2}}, one | {"precision": "fp32"}]
+    names = shipped_labels(sample)
+    assert names == ["openvino bf16 · 1 stream", "openvino bf16 · 2 streams", "openvino fp32"]
+    assert all(name in html(sample) and name in markdown(sample) for name in names)
+
+
+def test_a_classifiers_answers_stand_side_by_side_in_words(sample: dict[str, Any]) -> None:
+    from vengine.report.html import html
+    from vengine.report.markdown import markdown
+
+    values = {"original": [1.25, -3.5], "optimized": [1.2, -3.4]}
+    row = {"text": "a", **values, "original_answer": "happy 0.9912", "optimized_answer": "sad <b>"}
+    sample["side_by_side"] = [row]
+    page = html(sample)
+    assert "happy 0.9912" in page
+    assert "sad &lt;b&gt;" in page
+    assert "+1.250" not in page
+    assert "happy 0.9912 → sad" in markdown(sample)
+    sample["side_by_side"] = [row | {"original_answer": "", "optimized_answer": ""}]
+    assert "+1.250" in html(sample)

@@ -121,8 +121,16 @@ def test_answers_that_drift_are_found_before_they_ship(tmp_path: Path, monkeypat
     assert {t["recipe"]["precision"]: t["status"] for t in report["trials"]} == {"tired": "failed", "good": "ok"}
     assert "differently after many other requests" in report["refused"][0]["reason"]
     assert [v["precision"] for v in report["variants"]] == ["good"]
-    aged = report["invariance"]["checks"][-1]
-    assert (aged["what"], aged["similarity"]) == ("after many other requests", 1.0)
+    asked = {check["what"]: check["similarity"] for check in report["invariance"]["checks"]}
+    assert asked["after many other requests"] == 1.0
+    assert asked["in another session, with two threads"] == 1.0
+
+
+def test_answers_that_change_with_the_threads_do_not_ship(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alone with its own number of threads it is right, and so is every comparison before the plan."""
+    report = run(tmp_path, monkeypatch, {"frail": {"delay_ms": 0.2, "threads": 0.5}}, seconds=5)
+    assert not report["met"]
+    assert "differently in another session, with two threads" in report["refused"][0]["reason"]
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ STAYS: dict[str, Series] = {
     "noise": lambda x, r: r.standard_normal(len(x)),
     "falls": lambda x, r: -3.0 * x,
     "fills up and stays": lambda x, r: 1000.0 * np.minimum(x, 10),
+    "fills up for half of the time": lambda x, r: 1000.0 * np.minimum(x, 19),
     "first and last differ": lambda x, r: np.where(x == 0, -9e6, np.where(x == N - 1, 9e6, 5.0)),
     "saw teeth": lambda x, r: 10.0 * (x % 5),
 }

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from vengine.api.shipping import Shipment
+    from vengine.engines.base import Outputs
+    from vengine.types import Source
 
 _SENTENCES = (
     "The parcel arrived two days late, but the driver called ahead and was very kind.",
@@ -44,10 +46,28 @@ def _row(text: str, prepared: Prepared, original: WorkerSession, shipped: Worker
         "output": name,
         "original": _shown(before[name]),
         "optimized": _shown(after[name]),
+        "original_answer": _words(before, prepared.source),
+        "optimized_answer": _words(after, prepared.source),
         "cosine": _cosine(before[name], after[name]),
         "original_ms": times[0],
         "optimized_ms": times[1],
     }
+
+
+def _words(outputs: Outputs, source: Source) -> str:
+    """A classifier's answer with its probability, a scorer's number; "" where the outputs are vectors."""
+    from vengine.verify.agreement import class_name, decisions, probabilities
+    from vengine.verify.label_sets import answered_sets
+
+    if "logits" not in outputs or source.task not in ("classification", "scoring"):
+        return ""
+    logits = outputs["logits"].reshape(len(outputs["logits"]), -1)
+    if source.task == "scoring":
+        return f"{float(logits[0, 0]):.4f}"
+    if source.several_labels:
+        return ", ".join(class_name(source.labels, int(i)) for i in answered_sets(logits)[0].nonzero()[0]) or "none"
+    best = int(decisions(logits)[0])
+    return f"{class_name(source.labels, best)} {float(probabilities(logits)[0, best]):.4f}"
 
 
 def _shown(values: np.ndarray) -> list[float]:

@@ -76,6 +76,23 @@ def trace_place(path: str | Path) -> Path:
     return path
 
 
+def events_place(path: str | Path) -> Path:
+    """Resolve and check the folder of event files; nothing is written.
+
+    Raises:
+        EngineMissing: tensorboard isn't installed.
+        UsageError: it is a file, or can't be made or written to.
+    """
+    from vengine.report.event_files import require_tensorboard
+
+    require_tensorboard()
+    path = Path(path).resolve()
+    if path.exists() and not path.is_dir():
+        raise UsageError("this is a file, not a folder", where=str(path), next_step="change --tensorboard")
+    _require_writable(path if path.exists() else path.parent, "--tensorboard")
+    return path
+
+
 def _refuse_stranger(path: Path) -> None:
     if path.exists() and not _begins(path, _PAGE):
         raise UsageError(

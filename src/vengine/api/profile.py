@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from vengine.api.calls import call, token_ids, vocabulary_of
 from vengine.api.node_table import middle, table
-from vengine.api.places import page_place, trace_place, write_whole
+from vengine.api.places import events_place, page_place, trace_place, write_whole
 from vengine.bundle.place import is_pack
 from vengine.cache import default_cache
 from vengine.digests import to_json
@@ -57,6 +57,7 @@ def profile(
     threads: int | None = None,
     trace: str | Path | None = None,
     page: str | Path | None = None,
+    tensorboard: str | Path | None = None,
     cache: Path | None = None,
 ) -> dict[str, Any]:
     """Profile one kind of call.
@@ -68,6 +69,7 @@ def profile(
         threads: None takes the variant's measured ones, or this machine's.
         trace: a file for the median call in the Trace Event format.
         page: a file for all of it as one HTML page.
+        tensorboard: a folder that gets one more event file; needs the package of that name.
         cache: where sources are fetched to; None takes the usual place.
 
     Returns:
@@ -77,9 +79,11 @@ def profile(
 
     Raises:
         UsageError: the shape can't be, or a file's place.
+        EngineMissing: event files were asked for, and tensorboard isn't installed.
         VengineError: the target can't be opened.
     """
     places = (None if trace is None else trace_place(trace), None if page is None else page_place(page))
+    events = None if tensorboard is None else events_place(tensorboard)
     machine = this_machine()
     subject = _subject(target, shape, variant, threads, machine, cache or default_cache())
     chosen = subject.opening
@@ -97,9 +101,14 @@ def profile(
         "ceilings": to_json(ceilings),
         "trace": None if places[0] is None else str(places[0]),
         "page": None if places[1] is None else str(places[1]),
+        "tensorboard": None if events is None else str(events),
         "machine": to_json(machine),
     }
     _write(result, recordings, *places)
+    if events is not None:
+        from vengine.report.event_files import write_events
+
+        write_events(events, result, recordings)
     return result
 
 

@@ -168,7 +168,7 @@ def report_of(shipment: Shipment, *, bundle: str, digest: str, command: Sequence
         "fallback": _named(shipment.fallback),
         "cells": to_json(tables(shipment)),
         "speedup": {name: _ratio(ratio) for name, ratio in gains(shipment).items()},
-        "accuracy": _accuracy(leader),
+        "accuracy": _accuracy(leader or _nearest(found)),
         "invariance": to_json(_invariance(shipment)),
         "memory": {"original_rss": original.worker.peak_rss_bytes, "optimized_rss": found.planned_rss_bytes},
         "refused": [{"recipe": t.recipe.label, "reason": t.reason} for t in found.trials if t.status != "ok"],
@@ -231,11 +231,20 @@ def _ratio(ratio: Interval) -> dict[str, float]:
     return {"ratio": ratio.value, "low": ratio.low, "high": ratio.high}
 
 
+def _nearest(found: Found) -> Trial | None:
+    """Of an undecided search, the trial that wants the fewest more samples: what is known so far."""
+    open_ones = [t for t in found.trials if t.verdict is not None and t.verdict.outcome == "undecided"]
+    if found.outcome != "undecided":
+        return None
+    return min(open_ones, key=lambda t: t.verdict.more_samples if t.verdict else 0, default=None)
+
+
 def _accuracy(leader: Trial | None) -> dict[str, Any] | None:
     if leader is None or leader.verdict is None:
         return None
     v = leader.verdict
     return {
+        "recipe": leader.recipe.label,
         "metric": v.metric,
         "original": v.original,
         "optimized": v.optimized,
@@ -255,6 +264,6 @@ def _accuracy(leader: Trial | None) -> dict[str, Any] | None:
 
 
 def _invariance(shipment: Shipment) -> Invariance | None:
-    """The leader's, and how the plan itself answered after its race."""
-    found, aged = shipment.leader.invariance if shipment.leader else None, shipment.found.aged
-    return replace(found, checks=(*found.checks, aged)) if found and aged else found
+    """The leader's, and how the plan itself answered after its race and with other threads."""
+    found = shipment.leader.invariance if shipment.leader else None
+    return replace(found, checks=(*found.checks, *shipment.found.later)) if found else None

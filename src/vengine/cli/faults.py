@@ -53,6 +53,7 @@ _OS_FAULTS = {
 # What the base install doesn't have → the extra that brings it. Another package that is missing belongs to the base.
 EXTRA_OF = {
     "huggingface_hub": "optimize",
+    "netron": "view",
     "nncf": "optimize",
     "onnx": "optimize",
     "onnx_ir": "optimize",
@@ -62,6 +63,7 @@ EXTRA_OF = {
     "safetensors": "optimize",
     "scipy": "optimize",
     "sklearn": "optimize",
+    "tensorboard": "tensorboard",
     "torch": "optimize",
     "transformers": "optimize",
 }

@@ -28,6 +28,7 @@ VERBS = {
     "run": ("vengine.cli.run", "Run texts or tensors through a bundle."),
     "bench": ("vengine.cli.bench", "Race sources and bundles against each other, interleaved."),
     "profile": ("vengine.cli.profile", "Show where the time of a call goes, node by node."),
+    "view": ("vengine.cli.view", "Show a graph in the browser, as it was and as it runs."),
     "soak": ("vengine.cli.soak", "Run for a while and say whether memory grows, and with what."),
     "doctor": ("vengine.cli.doctor", "Show what this machine can do, which engines are here, and why not."),
 }

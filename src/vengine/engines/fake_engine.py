@@ -8,6 +8,7 @@ honest toy is deterministic and indifferent to padding and neighbours.
      "crowded_ms": 0,                                      # more, while another toy is open in the process
      "scale": 1, "noise": 0, "neighbours": 0,              # wrong answers: ×scale, +noise by length, +batch mean
      "places": 0, "left": 0, "repeats": 0,                 # + by place in the batch, if padded left, by call
+     "threads": 0,                                         # + by the number of threads
      "drift_after": N, "poisoned": true,                   # wrong from call N + 1 on; NaN beside a fully masked row
      "crash_on": N | "open", "crash_with": "SIGSEGV" | 3,  # the N-th call (from 1), or loading; signal or exit code
      "hang_on": N | "open", "raise_on": N | "open", "nan_on": N,
@@ -52,7 +53,7 @@ _FAULTS = ("crash_on", "crash_with", "hang_on", "raise_on", "nan_on", "print_on"
 _LEAKS = ("leak_bytes", "leak_below_bytes", "keep_bytes_per_shape")
 _TIMES = ("delay_ms", "delay_us_per_token", "crowded_ms", "slower_us_per_call")
 _HONEST = ("inputs", "outputs", "scale", "noise", "neighbours", "nodes", "precisions")
-_COMPANY = ("places", "left", "repeats", "drift_after", "poisoned")
+_COMPANY = ("places", "left", "repeats", "threads", "drift_after", "poisoned")
 _KEYS = frozenset((*_FAULTS, *_LEAKS, *_TIMES, *_HONEST, *_COMPANY))
 _MEGABYTE = 1 << 20
 _OPEN: weakref.WeakSet[FakeSession] = weakref.WeakSet()
@@ -73,7 +74,7 @@ class FakeEngine:
         unknown = set(behaviour) - _KEYS
         if unknown:
             raise EngineError(f"the fake knows no behaviour {sorted(unknown)[0]!r}", where=str(path))
-        session = FakeSession(behaviour, precision)
+        session = FakeSession(behaviour, precision, profile.threads)
         session.misbehave("open")
         return session
 
@@ -81,8 +82,8 @@ class FakeEngine:
 class FakeSession:
     """The toy itself."""
 
-    def __init__(self, behaviour: Mapping[str, Any], precision: str) -> None:
-        self._behaviour = behaviour
+    def __init__(self, behaviour: Mapping[str, Any], precision: str, threads: int = 1) -> None:
+        self._behaviour, self._threads = behaviour, threads
         self._calls = 0
         self._kept: list[bytearray] = []
         self._lost = _BelowPython()
@@ -168,6 +169,7 @@ class FakeSession:
         wrong = self._behaviour.get("places", 0) * np.arange(len(mask), dtype=np.float64)
         wrong += self._behaviour.get("left", 0) * (mask[:, 0] == 0)
         wrong += self._behaviour.get("repeats", 0) * np.cos(self._calls)
+        wrong += self._behaviour.get("threads", 0) * (self._threads - 1)
         wrong += self._calls > self._behaviour.get("drift_after", math.inf)
         if self._behaviour.get("poisoned") and not mask.any(axis=1).all():
             wrong += np.nan

@@ -123,13 +123,27 @@ def _trial(data: dict[str, Any]) -> Contender:
         digest=str(part(data, "variant").get("digest", "")),
         reason=clean(data.get("reason", "")),
         ratio=interval(data.get("ratio")),
-        drop=interval(verdict.get("drop")),
-        value=number(verdict.get("optimized")),
+        drop=None if unmeasured(verdict) else interval(verdict.get("drop")),
+        value=None if unmeasured(verdict) else number(verdict.get("optimized")),
         worst=number(verdict.get("worst")),
         invariance=_worst_company(part(data, "invariance")),
         rss_bytes=number(data.get("peak_rss_bytes")),
         seconds=number(data.get("seconds")),
     )
+
+
+def unmeasured(verdict: dict[str, Any]) -> bool:
+    """Whether the comparison ended before any metric: its drop of 100 % was never measured."""
+    return verdict.get("metric") in ("shape", "finite", "scale", "shift", "error", "wrong sample")
+
+
+def shipped_labels(report: Report) -> list[str]:
+    """A label for each of `variants`, with what differs in the profile where one recipe is driven in two ways."""
+    found = rows(report, "variants")
+    profiles = [part(v, "profile") for v in found]
+    named = [recipe_label(v) for v in found]
+    rivals = [[p for name, p in zip(named, profiles, strict=True) if name == one] for one in named]
+    return [_with_profile(*row) for row in zip(named, profiles, rivals, strict=True)]
 
 
 def _worst_company(data: dict[str, Any]) -> float | None:

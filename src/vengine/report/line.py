@@ -6,7 +6,7 @@ import json
 import math
 from typing import Any
 
-from vengine.report.contenders import Report, drop_of, part, recipe_label, rows
+from vengine.report.contenders import Report, drop_of, part, recipe_label, rows, unmeasured
 
 _WHOLE = ("bundle", "digest", "met", "outcome", "task", "original", "speedup", "memory", "refused")
 _ORIGINAL = ("engine", "precision", "peak_rss_bytes", "metric", "value")
@@ -37,7 +37,7 @@ def _trial(data: dict[str, Any]) -> dict[str, Any]:
         "status": data.get("status"),
         "reason": data.get("reason", ""),
         "ratio": part(data, "ratio").get("value"),
-        "drop": part(data, "verdict", "drop").get("value"),
+        "drop": None if unmeasured(part(data, "verdict")) else part(data, "verdict", "drop").get("value"),
         "peak_rss_bytes": data.get("peak_rss_bytes"),
         "seconds": data.get("seconds"),
     }

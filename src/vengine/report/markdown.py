@@ -16,6 +16,7 @@ from vengine.report.contenders import (
     part,
     recipe_label,
     rows,
+    shipped_labels,
     texts,
 )
 from vengine.report.evidence import Rows, changes, company
@@ -103,12 +104,12 @@ def _contents(report: Report) -> str:
     found = [
         (
             token_range(v),
-            literal(recipe_label(v)),
+            literal(named),
             size(number(v.get("size_bytes"))),
             literal(", ".join(texts(v, "required_isa")) or "any CPU"),
             _short(v.get("digest")),
         )
-        for v in rows(report, "variants")
+        for v, named in zip(rows(report, "variants"), shipped_labels(report), strict=True)
     ]
     spare = part(report, "fallback")
     if spare:
@@ -144,13 +145,22 @@ def _side_by_side(report: Report) -> str:
     found = [
         (
             literal(s.get("text", ""), 120),
+            literal(_pair(s), 120),
             milliseconds(number(s.get("original_ms"))),
             milliseconds(number(s.get("optimized_ms"))),
             score(number(s.get("cosine"))),
         )
         for s in rows(report, "side_by_side")
     ]
-    return _grid(("text", "original", "bundle", "cosine"), found, right=(1, 2, 3))
+    if not any(row[1] for row in found):
+        return _grid(("text", "original", "bundle", "cosine"), [(row[0], *row[2:]) for row in found], right=(1, 2, 3))
+    return _grid(("text", "answer", "original", "bundle", "cosine"), found, right=(2, 3, 4))
+
+
+def _pair(sample: dict[str, Any]) -> str:
+    """Both answers in words, or the one that both gave; "" for vectors."""
+    before, after = (str(sample.get(f"{who}_answer") or "") for who in ("original", "optimized"))
+    return before if before == after else f"{before} → {after}"
 
 
 def _commands(report: Report) -> str:

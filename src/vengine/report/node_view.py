@@ -36,6 +36,9 @@ def print_profile(result: Profile, console: Console) -> None:
     if busy := _busy(result):
         console.print(f"note: {busy}", markup=False, soft_wrap=True)
     console.print(Text(_legend(result), style="dim"))
+    if result.get("tensorboard"):
+        words = f"event file in {clean(result['tensorboard'])}  (tensorboard --logdir shows it)"
+        console.print(words, markup=False, soft_wrap=True)
     if result["trace"]:
         console.print(f"trace: {clean(result['trace'])}  (open it at ui.perfetto.dev)", markup=False, soft_wrap=True)
 

@@ -5,7 +5,18 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-from vengine.report.contenders import Report, budget, drop_of, metric, optimized, part, recipe_label, rows, texts
+from vengine.report.contenders import (
+    Report,
+    budget,
+    drop_of,
+    metric,
+    optimized,
+    part,
+    recipe_label,
+    rows,
+    shipped_labels,
+    texts,
+)
 from vengine.report.evidence import Rows, changes, company, largest_error, notes
 from vengine.report.facts import token_range
 from vengine.report.wording import (
@@ -121,9 +132,9 @@ def _shipped(report: Report) -> str:
     if not optimized(report):
         return ""
     lines = [
-        f"{token_range(v)}: {recipe_label(v)}, {size(number(v.get('size_bytes')))}, needs "
+        f"{token_range(v)}: {named}, {size(number(v.get('size_bytes')))}, needs "
         + (", ".join(texts(v, "required_isa")) or "no special CPU")
-        for v in rows(report, "variants")
+        for v, named in zip(rows(report, "variants"), shipped_labels(report), strict=True)
     ]
     spare = part(report, "fallback")
     if spare:
@@ -137,7 +148,8 @@ def side_by_side(report: Report) -> str:
     samples = rows(report, "side_by_side")
     if not samples:
         return ""
-    intro = "The first values of each answer, and the time of one call."
+    labelled = any(sample.get("original_answer") for sample in samples)
+    intro = f"{'The answers' if labelled else 'The first values of each answer'}, and the time of one call."
     return f'<h2>Side by side</h2><p class="unit">{intro}</p>' + "".join(map(_sample, samples[:8]))
 
 
@@ -145,13 +157,21 @@ def _sample(sample: dict[str, Any]) -> str:
     before, after = number(sample.get("original_ms")), number(sample.get("optimized_ms"))
     ratio = before / after if before and after else None
     lines = [
-        ("original", f'{escape(milliseconds(before))} <span class="values">{_values(sample.get("original"))}</span>'),
-        ("bundle", f'{escape(milliseconds(after))} <span class="values">{_values(sample.get("optimized"))}</span>'),
+        ("original", f"{escape(milliseconds(before))} {_answer(sample, 'original')}"),
+        ("bundle", f"{escape(milliseconds(after))} {_answer(sample, 'optimized')}"),
     ]
     cosine = number(sample.get("cosine"))
     if cosine is not None:
         lines.append(("agreement", f"cosine {escape(score(cosine))}, {escape(saved(ratio))}"))
     return f'<div class="sample"><p><bdi>{escape(clean(sample.get("text", ""), 300))}</bdi></p>{_pairs(lines)}</div>'
+
+
+def _answer(sample: dict[str, Any], which: str) -> str:
+    """In words where there are any, else the first values."""
+    words = clean(sample.get(f"{which}_answer") or "", 200)
+    if words:
+        return f"<b><bdi>{escape(words)}</bdi></b>"
+    return f'<span class="values">{_values(sample.get(which))}</span>'
 
 
 def _values(values: Any) -> str:

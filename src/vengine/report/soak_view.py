@@ -15,7 +15,7 @@ __all__ = ["print_soak", "told"]
 
 _COLOURS = {"pass": "green", "fail": "red", "undecided": "yellow"}
 _BARS = "▁▂▃▄▅▆▇█"
-_COLUMNS = 12  # of a phase's small curve
+_COLUMNS = 10  # of a phase's small curve
 _LINES = 3  # of Python that are shown
 _WORTH_BYTES = 1 << 16  # a line that grew by less isn't shown
 Soak = Mapping[str, Any]
@@ -26,7 +26,7 @@ def told(result: Soak) -> list[tuple[str, str]]:
     last = result["looks"][-1]
     return [
         (result["kind"], f"{result['name']}  {result['digest'][:19]}"),
-        ("runs as", f"{', '.join(result['variants'])}; {result['threads']} threads"),
+        ("runs as", f"{', '.join(result['variants'])}; {result['threads']} thread{'s' * (result['threads'] > 1)}"),
         ("asked", f"{last['requests']:,} requests in {seconds(last['seconds'])}, seed {result['seed']}"),
         ("shapes", f"{last['shapes']:,} of {result['possible_shapes']:,} that there can be"),
         ("held", f"{size(last['memory']['rss_bytes'])} at the end, {size(result['peak_rss_bytes'])} at its peak"),

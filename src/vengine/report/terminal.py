@@ -14,6 +14,7 @@ from vengine.report.contenders import (
     part,
     recipe_label,
     rows,
+    shipped_labels,
     texts,
 )
 from vengine.report.evidence import changes
@@ -75,11 +76,12 @@ def side_by_side(report: Report, console: Console | None = None) -> None:
 def _pair(sample: dict[str, Any], *, compared: bool) -> RenderableType:
     from rich.text import Text
 
-    table = _table("", "first values", "time", right=("time",))
+    worded = any(sample.get(f"{who}_answer") for who in ("original", "optimized"))
+    table = _table("", "answer" if worded else "first values", "time", right=("time",))
     for who in ("original", "optimized"):
         table.add_row(
             Text("the original" if who == "original" else "the bundle"),
-            Text(_values(sample.get(who))),
+            Text(clean(sample.get(f"{who}_answer") or "", 60) or _values(sample.get(who))),
             Text(milliseconds(number(sample.get(f"{who}_ms")))),
         )
     before, after = number(sample.get("original_ms")), number(sample.get("optimized_ms"))
@@ -152,9 +154,9 @@ def _plan(report: Report) -> RenderableType | None:
     if not variants:
         return None
     table = _table("serves", "variant", "size", "needs", title="What is in the bundle", right=("size",))
-    for variant in variants:
+    for variant, named in zip(variants, shipped_labels(report), strict=True):
         isa = ", ".join(texts(variant, "required_isa")) or "any CPU"
-        cells = (token_range(variant), recipe_label(variant), size(number(variant.get("size_bytes"))), isa)
+        cells = (token_range(variant), named, size(number(variant.get("size_bytes"))), isa)
         table.add_row(*(Text(c) for c in cells))
     spare = part(report, "fallback")
     if spare:

@@ -82,7 +82,7 @@ class Found:
     winners: tuple[Trial, ...] = ()  # the plan's variants
     planned: Times | None = None  # original, plan ("bundle") and, where it holds several variants, its base ("single")
     planned_rss_bytes: int | None = None
-    aged: Company | None = None  # the plan's answers after its race, beside those before it
+    later: tuple[Company, ...] = ()  # the plan's answers after its race and with other threads, beside those before it
     fallback: Trial | None = None
 
     @property
@@ -303,10 +303,13 @@ def _prove(bench: Bench, trials: Sequence[Trial], ahead: Sequence[Trial], times:
         peak = worker.peak_rss_bytes
         with _losing(digests):
             aged = young.aged(worker, bench.prepared, bench.budget.min_invariance)
+    with _losing(digests):
+        variants = [t.variant for t in winners if t.variant]
+        threaded = young.threaded(plan, variants, bench.prepared, bench.budget.min_invariance)
     if several and (better := without_slower(plan, proof, _loads(bench))) != plan:
         return _prove(bench, trials, ahead, times, better)
     found = _conclude(bench, trials, winners, single, times, plan, proof, peak)
-    return found if found.aged else replace(found, aged=aged)
+    return found if found.later else replace(found, later=(aged, threaded))
 
 
 def _conclude(
