@@ -121,8 +121,8 @@ def kept(report: Report) -> Rows | None:
     body = [(clean(label, 40), _several(names), clean(reason)) for (label, reason), names in found.items()]
     return Rows(
         title="What stays in fp32, and why",
-        note="Found on the calibration samples: by the values that a node meets and what it adds up, then by what it does "
-        "to the outputs. “weights” tells what rounding them lost.",
+        note="Found on the calibration samples: by the values that a node meets and what it adds up, then by what it "
+        "does to the outputs. “weights” tells what rounding them lost.",
         head=("recipe", "node", "because"),
         body=body[:MOST],
         figures=(),
