@@ -107,6 +107,20 @@ def masked() -> Any:
     return model(nodes, inputs, ["y"], w=weight(WIDTH, WIDTH), **numbers)
 
 
+def cancelling(depth: int = 6) -> Any:
+    """A thousand added and taken away again: no value is large, and what is left of the small ones is rounding."""
+    nodes = []
+    for i in range(depth):
+        nodes += [node("MatMul", ["x" if not i else f"r{i - 1}", "w"], f"p{i}"), node("Tanh", [f"p{i}"], f"r{i}")]
+    nodes += [
+        node("Add", [f"r{depth - 1}", "much"], "a"),
+        node("Sub", ["a", "much"], "s"),
+        node("MatMul", ["s", "w"], "y"),
+    ]
+    numbers = {"w": weight(WIDTH, WIDTH, scale=2), "much": np.array(1000, np.float32)}
+    return model(nodes, {"x": ("float32", ["n", "t", WIDTH])}, ["y"], **numbers)
+
+
 def feeds(proto: Any, tokens: int, seed: int, batch: int = 1) -> dict[str, Any]:
     made: dict[str, Any] = {"x": random([batch, tokens, WIDTH], seed) / 3}
     if any(value.name == "mask" for value in proto.graph.input):
@@ -150,6 +164,25 @@ def test_plain_conversion_fails_where_the_found_list_passes(kind: str, make: Cal
     proto, tokens = make(), 4000 if make is deep_sum else 48
     found = find_keep_list(saved(proto, tmp_path), HALF_TYPES[kind], [feeds(proto, tokens, s) for s in range(6)])
     assert found.plain_error > 3 * TOLERANCE >= found.error
+
+
+@pytest.mark.parametrize("kind", ["fp16", "bf16"])
+def test_what_no_rule_sees_is_found_by_bisection(kind: str, tmp_path: Path) -> None:
+    proto = cancelling()
+    found = find_keep_list(saved(proto, tmp_path), HALF_TYPES[kind], [feeds(proto, 12, s) for s in range(3)])
+    assert set(found.nodes) == {"add_a", "sub_s"}
+    assert found.plain_error > 3 * TOLERANCE > 3 * found.error
+    assert found.runs <= 16, "15 nodes: two bisections, and each found node is given up once"
+    assert all("outputs' error" in kept.reason for kept in found.kept)
+
+
+def test_a_tight_list_is_a_quarter_of_the_error(tmp_path: Path) -> None:
+    proto = sound()
+    path, samples = saved(proto, tmp_path), [feeds(proto, 12, s) for s in range(3)]
+    loose, tight = (find_keep_list(path, HALF_TYPES["bf16"], samples, tight=t) for t in (False, True))
+    assert loose.nodes == ()
+    assert tight.error <= loose.error / 4
+    assert tight.nodes
 
 
 @pytest.mark.parametrize("kind", ["fp16", "bf16"])

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from vengine.report.contenders import contenders
-from vengine.report.evidence import changes, company, largest_error, notes
+from vengine.report.evidence import changes, company, kept, largest_error, notes
 from vengine.report.html import html
 from vengine.report.markdown import markdown
 from vengine.report.terminal import print_report
@@ -123,3 +123,38 @@ def test_notes_repeat_neither_the_drop_nor_the_error() -> None:
     assert notes(accuracy) == "2 became wrong. The largest error is 4 ×"
     assert notes(accuracy | {"noise": 0.025}) == "2 became wrong"
     assert notes({}) == ""
+
+
+def with_keep_list(sample: dict[str, Any]) -> dict[str, Any]:
+    """The sample with a trial in mixed precision: two nodes of one reason, and one of another."""
+    trial = next(t for t in sample["trials"] if t["variant"])
+    refusals = [["norm_1", "it adds up 384 terms"], ["norm_2", "it adds up 384 terms"], [HOSTILE, "asked for"]]
+    weights = [["weights", "3 of 256 become 0"]]
+    trial["recipe"]["precision"] = "mixed-bf16"
+    trial["variant"]["passes"] = [
+        {"name": "to-bf16", "exactness": "lossy", "matched": 9, "refusals": weights},
+        {"name": "keep-list", "exactness": "bitwise", "matched": 3, "refusals": refusals},
+        {"name": "late-dequantize", "exactness": "bitwise", "matched": 0, "refusals": [["gather", "no table"]]},
+    ]
+    return sample
+
+
+def test_what_stays_in_fp32_is_told_with_its_reason(sample: dict[str, Any]) -> None:
+    assert kept(sample) is None
+    found = kept(with_keep_list(sample))
+    assert found is not None
+    assert [row[1:] for row in found.body][:2] == [
+        ("weights", "3 of 256 become 0"),
+        ("norm_1 and 1 more", "it adds up 384 terms"),
+    ]
+    assert len(found.body) == 3, "refusals of other passes are another matter"
+    for text in (html(sample), markdown(sample), printed(sample)):
+        assert "What stays in fp32, and why" in text
+        assert "it adds up 384 terms" in " ".join(text.split())
+        assert "\x1b" not in text
+    assert "<script>alert" not in html(sample)
+
+
+def test_without_a_keep_list_nothing_is_shown(sample: dict[str, Any]) -> None:
+    for text in (html(sample), markdown(sample), printed(sample)):
+        assert "stays in fp32" not in text

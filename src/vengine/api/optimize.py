@@ -230,6 +230,7 @@ def _workplace(request: Request) -> Iterator[Path]:
 def _run(request: Request, folder: Path, target: Path, started: float, warnings: tuple[str, ...]) -> dict[str, Any]:
     """Everything between an open source and a written bundle."""
     from vengine.api.shipping import Shipment
+    from vengine.graph.keep_list import require_words
     from vengine.tune.candidates import candidates
     from vengine.tune.journal import Journal
     from vengine.tune.original import kept_variant, open_original, refuse_too_large
@@ -241,6 +242,8 @@ def _run(request: Request, folder: Path, target: Path, started: float, warnings:
     prepared = prepare(source, request.workload, settings)
     _refuse_foreign_labels(prepared, request.budget.metric)
     model = _exported(request, folder)
+    if model.suffix == ".onnx":
+        require_words(model, (*settings.force_fp32, *settings.op_types_to_quantize))
     request.tell({"event": "phase", "name": "run the original"})
     original, prepared = open_original(source, prepared, request.budget, request.threads, settings.time_seconds)
     with original.worker:

@@ -146,7 +146,7 @@ class _Rewriting:
         for place, value in enumerate(graph.outputs):
             if keep_io_types and value.dtype == self._dtype:
                 graph.outputs[place] = self._named_output(value, to_half=False)
-            elif not keep_io_types and value.dtype == float32:
+            elif not keep_io_types and value.dtype == float32 and value.producer() is not None:
                 graph.outputs[place] = self._named_output(value, to_half=True)
         for name in [name for name, value in graph.initializers.items() if not list(value.uses())]:
             if not graph.initializers[name].is_graph_output():

@@ -15,7 +15,7 @@ from pathlib import Path
 from vengine.errors import UsageError
 from vengine.graph.half_precision import HalfType
 from vengine.graph.ranges import Kept, ruled
-from vengine.graph.rounding import Feeds, Rounding
+from vengine.graph.rounding import Feeds, Rounding, typed_model
 
 TOLERANCE = 0.02  # relative error of a row: for a unit vector a cosine of 0.9998
 _MOST_FOUND = 24  # then whole beginnings of the graph are kept: the error is everybody's, and no node's
@@ -112,8 +112,6 @@ def forced(path: Path, names: Sequence[str], *, force: Collection[str], only: Co
     Raises:
         UsageError: a word is neither an operator type nor a node of the graph.
     """
-    from vengine.graph.rounding import typed_model
-
     types = {node.name or "": node.op_type for node in typed_model(path).graph}
     for word in (*force, *only):
         require_word(word, types)
@@ -125,6 +123,14 @@ def forced(path: Path, names: Sequence[str], *, force: Collection[str], only: Co
             if n not in only and types[n] not in only and n not in {k.node for k in kept}
         ]
     return tuple(kept)
+
+
+def require_words(model: Path, words: Collection[str]) -> None:
+    """Raise UsageError unless each word is a node's name or an operator type of the ONNX file."""
+    if words:
+        types = {node.name or "": node.op_type for node in typed_model(model).graph}
+        for word in words:
+            require_word(word, types)
 
 
 def require_word(word: str, types: dict[str, str]) -> None:

@@ -58,8 +58,9 @@ def write_half(
     else:
         names = [node.name or "" for node in graph.graph]
         kept = forced(model, names, force=keep, only=op_types)
-    weights = _weights_told(graph, half)
-    count = convert(graph, half, {k.node for k in kept}, keep_io_types=keep_io_types)
+    stays = {k.node for k in kept}
+    weights = _weights_told(graph, half, stays)
+    count = convert(graph, half, stays, keep_io_types=keep_io_types)
     if not count:
         raise UsageError(
             f"{kind} was asked for and nothing was converted",
@@ -125,19 +126,20 @@ def _type(nodes: Sequence[ir.Node], name: str) -> str:
     return str(next(node.op_type for node in nodes if node.name == name))
 
 
-def _weights_told(graph: ir.Model, half: HalfType) -> tuple[tuple[str, str], ...]:
-    """What rounding the weights loses, counted: nothing is clamped."""
+def _weights_told(graph: ir.Model, half: HalfType, stays: Collection[str]) -> tuple[tuple[str, str], ...]:
+    """What rounding the weights of converted nodes loses, counted: nothing is clamped."""
     arrays = [
         value.const_value.numpy()
         for value in graph.graph.initializers.values()
         if value.const_value is not None and value.dtype is not None and value.dtype.name == "FLOAT"
+        if any(node.name not in stays for node, _ in value.uses())
     ]
     zero, denormal, over = lost_weights(arrays, half)
     total = sum(array.size for array in arrays)
     told = (
         (zero, f"become 0 (their size is below {half.smallest / 2:.2g})"),
         (denormal, f"lose digits (their size is below {half.smallest_normal:.2g})"),
-        (over, f"would be infinite (their size is beyond {half.largest:.4g}): their nodes stay in fp32"),
+        (over, f"become infinite (their size is beyond {half.largest:.4g})"),
     )
     return tuple(("weights", f"{count:,} of {total:,} {what}") for count, what in told if count)
 

@@ -1,4 +1,4 @@
-"""The rows behind a verdict: samples whose answers changed, and a text's likeness in each circumstance."""
+"""The rows behind a verdict: changed answers, a text's likeness in each circumstance, and what stays in fp32."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from vengine.report.wording import clean, digits, number, percent, score
 
 MOST = 20
 _TEXT = 80
+_KEEPING = ("keep-list", "to-fp16", "to-bf16", "fp16-weights")  # passes whose refusals are such nodes and weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +104,35 @@ def company(report: Report) -> Rows | None:
         figures=("likeness",),
         long="most moved text",
     )
+
+
+def kept(report: Report) -> Rows | None:
+    """Nodes and weights that stay in fp32 beside fp16 or bf16, those of one reason together; None where none do."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for trial in rows(report, "trials"):
+        label = f"{part(trial, 'recipe').get('engine', '?')} {part(trial, 'recipe').get('precision', '?')}"
+        for done in rows(part(trial, "variant"), "passes"):
+            if done.get("name") in _KEEPING:
+                for pair in done.get("refusals") or []:
+                    names = found.setdefault((label, str(pair[1])), [])
+                    names += [str(pair[0])] if str(pair[0]) not in names else []
+    if not found:
+        return None
+    body = [(clean(label, 40), _several(names), clean(reason)) for (label, reason), names in found.items()]
+    return Rows(
+        title="What stays in fp32, and why",
+        note="Found on the calibration samples: by the values that a node meets and what it adds up, then by what it "
+        "does to the outputs. “weights” tells what rounding them lost.",
+        head=("recipe", "node", "because"),
+        body=body[:MOST],
+        figures=(),
+        long="because",
+    )
+
+
+def _several(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"{clean(names[0], 60)}{more}"
 
 
 def largest_error(accuracy: dict[str, Any]) -> str:

@@ -19,7 +19,7 @@ from vengine.report.contenders import (
     shipped_labels,
     texts,
 )
-from vengine.report.evidence import Rows, changes, company
+from vengine.report.evidence import Rows, changes, company, kept
 from vengine.report.facts import facts, speedups, token_range
 from vengine.report.wording import (
     cells_wide,
@@ -47,6 +47,7 @@ def markdown(report: Report) -> str:
         *_section("What was refused or skipped, and why", _refused(report)),
         *_evidence(changes(report)),
         *_evidence(company(report)),
+        *_evidence(kept(report)),
         *_section("Side by side", _side_by_side(report)),
         *_section("Reproduce", _commands(report)),
     ]

@@ -11,6 +11,7 @@ from typing import Any
 from vengine.report.charts import HALF, NARROW, WIDE, counts_of, histogram, memory, waterfall
 from vengine.report.contenders import Contender, Report, budget, contenders, kind, metric, optimized, part, rows
 from vengine.report.curves import Series, batches, key, panel, points, ranges, scale_words, scatter, series
+from vengine.report.evidence import kept
 from vengine.report.glance import glance
 from vengine.report.proof import changed, footer, reproduce, side_by_side, verdict
 from vengine.report.wording import (
@@ -54,6 +55,7 @@ def sections(report: Report) -> list[Section]:
         _refused(report),
         Section(anchor="verdict", title="Verdict", short="Verdict", content=verdict(report)),
         _changes(report),
+        _kept(report),
         Section(anchor="side", title="Side by side", short="Side by side", content=side_by_side(report)),
         Section(anchor="reproduce", title="Reproduce", short="Reproduce", content=reproduce(report)),
     ]
@@ -213,6 +215,12 @@ def _tokens(lengths: dict[str, Any]) -> str:
 def _changes(report: Report) -> Section:
     title, content = changed(report)
     return Section(anchor="changes", title=title, short="Changes", content=content)
+
+
+def _kept(report: Report) -> Section:
+    found = kept(report)
+    body = heading(found.title, found.note) + table(found.head, found.body, numbers=0) if found else ""
+    return Section(anchor="kept", title=found.title if found else "", short="fp32", content=body)
 
 
 def _refused(report: Report) -> Section:

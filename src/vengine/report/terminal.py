@@ -17,7 +17,7 @@ from vengine.report.contenders import (
     shipped_labels,
     texts,
 )
-from vengine.report.evidence import changes
+from vengine.report.evidence import changes, kept
 from vengine.report.facts import facts, token_range
 from vengine.report.progress import COLOURS, MARKS, LiveProgress, PlainProgress, progress_for
 from vengine.report.wording import (
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LiveProgress", "PlainProgress", "print_report", "progress_for", "side_by_side"]
 
-_SHOWN_CHANGES = 3
+_SHOWN_CHANGES, _SHOWN_KEPT = 3, 6
 _STYLE = {"pass": "bold green", "fail": "bold red", "undecided": "bold yellow"}
 _WORD = {"pass": "✓ target met", "fail": "✗ target missed", "undecided": "? undecided"}
 
@@ -50,7 +50,8 @@ def print_report(report: Report, console: Console | None = None) -> None:
 
     console = console or Console()
     trials = _trials(report, brief=console.width < 96)
-    for block in (_headline(report), _facts(report), trials, _plan(report), _changes(report), _reasons(report)):
+    evidence = (_changes(report), _kept(report), _reasons(report))
+    for block in (_headline(report), _facts(report), trials, _plan(report), *evidence):
         if block is not None:
             console.print(block)
             console.print()
@@ -179,6 +180,19 @@ def _changes(report: Report) -> RenderableType | None:
         arrow = f"{before} → {after}" if before else after
         lines.append(Text(f"  {text}\n    " + ", ".join(words for words in (arrow, rest) if words)))
     return Text("\n").join(lines)
+
+
+def _kept(report: Report) -> RenderableType | None:
+    """The first few of them; Markdown and HTML show more."""
+    from rich.text import Text
+
+    found = kept(report)
+    if found is None:
+        return None
+    table = _table("recipe", "node", "because", title=found.title)
+    for row in found.body[:_SHOWN_KEPT]:
+        table.add_row(*(Text(cell) for cell in row))
+    return table
 
 
 def _reasons(report: Report) -> RenderableType | None:
