@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -27,6 +27,14 @@ class Row:
     low: float | None = None
     high: float | None = None
     met: bool
+    part: str = ""  # of a table that several benchmarks fill
+
+
+def publish_part(name: str, part: str, rows: list[Row]) -> None:
+    """Print, and replace this part's rows in a table that several benchmarks fill; the others' rows stay."""
+    path = RESULTS / f"{name}.json"
+    known = [Row(**row) for row in json.loads(path.read_text())["rows"]] if path.exists() else []
+    publish(name, [*(row for row in known if row.part != part), *(replace(row, part=part) for row in rows)])
 
 
 def publish(name: str, rows: list[Row]) -> None:

@@ -62,7 +62,7 @@ def minilm_rows(folder: Path) -> list[Row]:
     lengths = work.mixed_lengths()
     with ExitStack() as stack:
         original = stack.enter_context(open_worker(original_variant(source, _threads()), None, source.task))
-        shipped = stack.enter_context(_planned(bundle))
+        shipped = stack.enter_context(planned(bundle))
         loads = [*(_load(shape) for shape in SHAPES), Load(name=MIXED)]
         times = race(
             [
@@ -161,16 +161,16 @@ def _less(ratio: float) -> float:
 
 def _against_single_engines(bundle: Bundle, report: dict[str, Any]) -> Row:
     """The bundle against each engine and precision alone, as it was tried first, on each shape by itself."""
-    singles = _singles(report)
+    variants = singles(report)
     with ExitStack() as stack:
         contenders = [
-            Contender(name="bundle", worker=stack.enter_context(_planned(bundle)), feeds=lambda x: _feeds(x, [], None))
+            Contender(name="bundle", worker=stack.enter_context(planned(bundle)), feeds=lambda x: _feeds(x, [], None))
         ]
-        for variant in singles:
+        for variant in variants:
             worker = stack.enter_context(open_worker(variant, None))
             contenders.append(Contender(name=variant.recipe.label, worker=worker, feeds=lambda x: _feeds(x, [], None)))
         times = race(contenders, [_load(s) for s in SHAPES], rounds=ROUNDS, seconds=40, seed=4)
-    names = [v.recipe.label for v in singles]
+    names = [v.recipe.label for v in variants]
     worst = max((_slowdown(times, shape, names) for shape in SHAPES), key=lambda w: w[1].value)
     return Row(
         what=f"bundle ÷ best single engine raced, worst of {', '.join(SHAPES)} ({worst[0]})",
@@ -188,7 +188,7 @@ def _slowdown(times: Times, shape: str, names: list[str]) -> tuple[str, Interval
     return f"{shape}: {best}", times.ratio(shape, of=best, to="bundle")
 
 
-def _singles(report: dict[str, Any]) -> list[Variant]:
+def singles(report: dict[str, Any]) -> list[Variant]:
     """The verified variants in their first, plain profile; their files still lie in the cache."""
     from vengine.digests import from_json
     from vengine.tune.journal import Journal
@@ -290,7 +290,7 @@ def _on_a_limited_cpu() -> list[Row]:
     return [Row(**row) for row in json.loads(done.stdout.splitlines()[-1])]
 
 
-def _planned(bundle: Bundle) -> WorkerSession:
+def planned(bundle: Bundle) -> WorkerSession:
     """The bundle's plan in a process of its own, as it runs on this machine."""
     from vengine.bundle.choose import plan_without
     from vengine.bundle.load import exclusions, opening_of

@@ -109,6 +109,7 @@ class RuntimeProfile:
     spinning: bool = True  # worker threads busy-wait between operators
     arena: bool = True  # the engine keeps freed memory for the next call
     chunk_tokens: int | None = None  # a larger batch is cut into calls of at most so many tokens
+    row_tokens: int | None = None  # texts share rows of so many tokens (see `packing`); None: a row a text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,8 +134,8 @@ class Recipe:
 
     @property
     def label(self) -> str:
-        """For people: "openvino int8-static"."""
-        return f"{self.engine} {self.precision}"
+        """For people: "openvino int8-static", "openvino int8-static packed"."""
+        return f"{self.engine} {self.precision}{'' if self.profile.row_tokens is None else ' packed'}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,6 +257,7 @@ class PlanEntry:
     tokens_min: int
     tokens_max: int | None = None  # None: no upper end
     batch_min: int = 1  # fewer items than this can't fill the variant's streams: the next entry serves them
+    fill_min: float = 0.0  # a smaller share of tokens among tokens and padding goes to the next entry
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -313,7 +313,7 @@ def test_a_model_that_is_refused_leaves_no_process(tmp_path: Path) -> None:
     before = children()
     with pytest.raises(EngineError) as caught:  # kept, and with it the traceback and the session
         open_fake(tmp_path, raise_on="open")
-    assert children() == before
+    assert children() <= before  # a worker of an earlier test may be gone meanwhile
     assert caught.tb is not None
 
 

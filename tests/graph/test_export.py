@@ -155,7 +155,7 @@ def test_a_graph_that_answers_otherwise_is_refused(tmp_path: Path) -> None:
     source = open_source(write_onnx(tmp_path / "m.onnx"), cache=tmp_path / "c")
     other = write_onnx(tmp_path / "other.onnx", node="Tanh")
     with pytest.raises(ExportError, match="answers otherwise with batch 1: largest error"):
-        exporting._check(source, other, exporting._onnx_run(source.path))
+        exporting._check(source, other, exporting.onnx_run(source.path))
 
 
 def test_an_openvino_source_has_no_graph(tmp_path: Path) -> None:

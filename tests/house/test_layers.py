@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "vengine"
 LAYERS = (
-    *("errors", "types", "digests", "cache", "lifetime", "hardware", "text", "workload"),
+    *("errors", "types", "digests", "cache", "lifetime", "hardware", "text", "packing", "workload"),
     *("sources", "graph", "engines", "verify", "tune", "bundle", "report", "api", "cli"),
 )
 SERVING = {"bundle"}

@@ -117,3 +117,23 @@ def test_what_is_slower_in_the_plan_than_the_base_alone_leaves_it(
 ) -> None:
     raced = times(bundle=bundle, single=BASE)
     assert without_slower(Plan(entries=entries), raced, LOADS).entries == kept
+
+
+def test_beside_a_packing_base_what_pads_serves_full_batches_only() -> None:
+    """Cells have no padding: they say nothing about texts of many lengths."""
+    other = [20, 0.5, 2, 8, 4, 16, 64]
+    recipes = {"base": recipe(row_tokens=128), "other": recipe()}
+    plan = choose(times(base=BASE, other=other), recipes, LOADS, most=3)
+    assert [(e.variant, e.batch_min, e.fill_min) for e in plan.entries] == [
+        ("other", 2, 0.95),
+        ("base", 2, 0.0),
+        ("other", 1, 0.0),
+        ("base", 1, 0.0),
+    ]
+
+
+def test_a_packed_variant_beside_a_base_that_pads_needs_no_share() -> None:
+    other = [20, 0.5, 2, 8, 4, 16, 64]
+    recipes = {"base": recipe(), "other": recipe(row_tokens=128)}
+    plan = choose(times(base=BASE, other=other), recipes, LOADS, most=3)
+    assert all(e.fill_min == 0 for e in plan.entries)

@@ -294,6 +294,7 @@ def _workshop(request: Request, folder: Path, model: Path, calibration: list[Any
         directory=folder / "built",
         calibration=calibration,
         transformer=request.source.tokenizer is not None or has_attention(model),
+        source=request.source,
     )
 
 

@@ -214,6 +214,7 @@ def _variants(shipment: Shipment) -> list[dict[str, Any]]:
             "tokens_min": entry.tokens_min,
             "tokens_max": entry.tokens_max,
             "batch_min": entry.batch_min,
+            "fill_min": entry.fill_min,
             "size_bytes": by_digest[entry.variant].size_bytes,
             "required_isa": list(by_digest[entry.variant].required_isa),
             "profile": to_json(by_digest[entry.variant].recipe.profile),

@@ -76,6 +76,7 @@ class _Loading:
     threads: int | None
     checks: tuple[str, ...]
     sessions: dict[str, Session] = field(default_factory=dict)
+    bare: dict[Opening, Session] = field(default_factory=dict)  # the engines' own, by what they were opened from
     excluded: dict[str, Exclusion] = field(default_factory=dict)
 
     def settle(self) -> Plan:
@@ -104,36 +105,32 @@ class _Loading:
 
     def open(self, digest: str) -> None:
         """Open one variant, or note why it is out."""
+        from vengine.engines.packed import shown
+
         variant = self.bundle.manifest.variant(digest)
         if "digests" in self.checks:
             self.bundle.check_files(variant.files)
-        twin = self._twin(digest)
+        profile = self.profile(digest)
+        key = opening_of(self.bundle, variant, profile).session_key
+        shared = key in self.bare  # by a variant that differs from this one in its chunks or rows alone
         try:
-            session = twin or open_variant(self.bundle, variant, self.profile(digest))
+            bare = self.bare[key] if shared else key.open()
+            session = shown(bare, profile)
         except VengineError as error:
             self.excluded[digest] = Exclusion(status="failed", reason=error.what)
             return
-        self.sessions[digest] = session
-        reason = self._disagreement(variant, session) if "golden" in self.checks else ""
-        if reason:
+        if reason := self._disagreement(variant, session) if "golden" in self.checks else "":
             self.excluded[digest] = Exclusion(status="refused", reason=reason)
-            self.sessions.pop(digest)
-            if twin is None:
-                session.close()
-
-    def _twin(self, digest: str) -> Session | None:
-        """The open session of a variant that differs from this one in its chunks alone, which are cut outside."""
-        key = self._opening(digest).session_key
-        return next((s for other, s in self.sessions.items() if self._opening(other).session_key == key), None)
-
-    def _opening(self, digest: str) -> Opening:
-        return opening_of(self.bundle, self.bundle.manifest.variant(digest), self.profile(digest))
+            if not shared:
+                bare.close()
+            return
+        self.sessions[digest], self.bare[key] = session, bare
 
     def profile(self, digest: str) -> RuntimeProfile:
         return profile_of(self.bundle, self.bundle.manifest.variant(digest), self.threads, self.machine)
 
     def close(self) -> None:
-        for session in self.sessions.values():
+        for session in self.bare.values():
             session.close()
 
     def _disagreement(self, variant: BundledVariant, session: Session) -> str:
@@ -178,14 +175,6 @@ def profile_of(bundle: Bundle, variant: BundledVariant, threads: int | None, mac
     if threads is None and machine.cores_allowed == bundle.manifest.evidence.machine.cores_allowed:
         return measured
     return profile_here(measured, threads_for(machine, threads))
-
-
-def open_variant(bundle: Bundle, variant: BundledVariant, profile: RuntimeProfile) -> Session:
-    """Open one variant in this process, unchecked."""
-    from vengine.engines.base import get_engine
-
-    what = opening_of(bundle, variant, profile)
-    return get_engine(what.engine).open(what.path, what.precision, what.profile, task=what.task)
 
 
 def opening_of(bundle: Bundle, variant: BundledVariant, profile: RuntimeProfile) -> Opening:

@@ -87,7 +87,7 @@ def _check_variant(variant: BundledVariant) -> None:
     names = {name for name, _ in inside}
     _require(variant.entry == "." or variant.entry in names, f"entry {variant.entry!r:.80} is not one of the files")
     profile = variant.recipe.profile
-    counts = (profile.threads, profile.streams, profile.chunk_tokens or 1)
+    counts = (profile.threads, profile.streams, profile.chunk_tokens or 1, profile.row_tokens or 1)
     _require(all(0 < n <= 1 << 30 for n in counts), f"the runtime profile of {variant.digest} is out of range")
 
 
@@ -96,9 +96,10 @@ def _check_plan(plan: Plan, digests: set[str]) -> None:
     for entry in plan.entries:
         _require(entry.variant in digests, f"the plan names {entry.variant!r:.80}, which is not there")
         _require(entry.tokens_min >= 1 and entry.batch_min >= 1, "a bound of the plan is not positive")
+        _require(0 <= entry.fill_min <= 1, "a share of the plan is not between 0 and 1")
         _require(entry.tokens_max is None or entry.tokens_max >= entry.tokens_min, "a range of the plan is empty")
     covered = 0
-    for entry in sorted((e for e in plan.entries if e.batch_min == 1), key=lambda e: e.tokens_min):
+    for entry in sorted((e for e in plan.entries if e.batch_min == 1 and not e.fill_min), key=lambda e: e.tokens_min):
         _require(entry.tokens_min <= covered + 1, f"the plan has a gap at {covered + 1} tokens")
         if entry.tokens_max is None:
             return

@@ -117,8 +117,12 @@ class Opening:
 
     @property
     def session_key(self) -> Opening:
-        """Equal for openings that can share a session: chunks are cut outside of it."""
-        return replace(self, profile=replace(self.profile, chunk_tokens=None))
+        """Equal for openings that can share a session: chunks are cut, and rows are packed, outside of it."""
+        return replace(self, profile=replace(self.profile, chunk_tokens=None, row_tokens=None))
+
+    def open(self) -> Session:
+        """The engine's bare session: rows are not packed, chunks are not cut."""
+        return get_engine(self.engine).open(self.path, self.precision, self.profile, task=self.task)
 
 
 def get_engine(name: str) -> Engine:

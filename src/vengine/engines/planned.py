@@ -17,6 +17,7 @@ import numpy as np
 from vengine.engines.base import Array, Feeds, Outputs, Session, require_rows, size_of
 from vengine.engines.recording import Recording, joined
 from vengine.errors import EngineError, UsageError
+from vengine.packing import RAGGED_TOKENS
 from vengine.text import Text, Tokenizer, batches, feeds, padded_length
 from vengine.types import Plan, PlanEntry, RuntimeProfile, TensorSpec
 
@@ -27,6 +28,7 @@ class _Member:
     chunk_tokens: int | None
     streams: int
     whole_up_to: float  # calls of at most so many tokens are never cut; inf where a batch can't be
+    packs: bool = False  # it makes rows and calls of its own out of what it gets
 
 
 class PlannedSession:
@@ -63,6 +65,7 @@ class PlannedSession:
             digest: _member(session, (profiles or {}).get(digest), splits) for digest, session in sessions.items()
         }
         self._ranges = ranges_of(plan)
+        self._asks_for_fill = any(entry.fill_min for entry in plan.entries)
         self._members = [members[entry.variant] for entry in plan.entries]
 
     @property
@@ -71,17 +74,19 @@ class PlannedSession:
 
     @property
     def batch_tokens(self) -> int | None:
-        """The largest chunk that any variant wants; None when none is cut."""
+        """The largest chunk that any variant wants, as much as comes where one packs rows; None when none is cut."""
+        if any(member.packs for member in self._members):
+            return RAGGED_TOKENS
         wanted = [member.chunk_tokens for member in self._members if member.chunk_tokens is not None]
         return max(wanted, default=None)
 
     def variant_for(self, feeds: Feeds) -> str:
         """The digest of the variant that answers this call."""
-        return self.plan.entries[self._place(*self._size(feeds))].variant
+        return self.plan.entries[self._place(feeds, *self._size(feeds))].variant
 
     def run(self, feeds: Feeds) -> Outputs:
         batch, tokens = self._size(feeds)
-        member = self._members[self._place(batch, tokens)]
+        member = self._members[self._place(feeds, batch, tokens)]
         if tokens <= member.whole_up_to:
             return member.session.run(feeds)
         cuts = self._cuts(member, feeds, tokens, member.streams)
@@ -95,7 +100,7 @@ class PlannedSession:
         places: list[tuple[int, int, list[slice]]] = []
         for call in many:
             batch, tokens = self._size(call)
-            member = self._members[self._place(batch, tokens)]
+            member = self._members[self._place(call, batch, tokens)]
             # Enough calls keep the streams busy by themselves.
             streams = member.streams if len(many) < member.streams else 1
             cuts = self._cuts(member, call, tokens, streams) if tokens > member.whole_up_to else [slice(None)]
@@ -118,7 +123,7 @@ class PlannedSession:
 
     def _parts(self, call: Feeds) -> tuple[_Member, list[Feeds]]:
         batch, tokens = self._size(call)
-        member = self._members[self._place(batch, tokens)]
+        member = self._members[self._place(call, batch, tokens)]
         cuts = self._cuts(member, call, tokens, member.streams) if tokens > member.whole_up_to else []
         return member, _cut(call, cuts) if len(cuts) > 1 else [call]
 
@@ -132,8 +137,8 @@ class PlannedSession:
         except (KeyError, IndexError):
             return 1, 1  # wrong feeds: the session says what is wrong with them
 
-    def _place(self, batch: int, tokens: int) -> int:
-        return place_in(self._ranges, batch, tokens)
+    def _place(self, feeds: Feeds, batch: int, tokens: int) -> int:
+        return place_in(self._ranges, batch, tokens, _fill(feeds) if self._asks_for_fill and batch > 1 else 1.0)
 
     def _cuts(self, member: _Member, feeds: Feeds, tokens: int, streams: int) -> list[slice]:
         rows = {len(array) if array.ndim else -1 for array in feeds.values()}
@@ -142,20 +147,26 @@ class PlannedSession:
         return chunks(rows.pop(), tokens, member.chunk_tokens, streams)
 
 
-Range = tuple[int, float, int]  # tokens from, to; least batch
+Range = tuple[int, float, int, float]  # tokens from, to; least batch; least share of tokens
 
 
 def ranges_of(plan: Plan) -> list[Range]:
     """The plan's entries as numbers to compare with."""
-    return [(e.tokens_min, e.tokens_max or math.inf, e.batch_min) for e in plan.entries]
+    return [(e.tokens_min, e.tokens_max or math.inf, e.batch_min, e.fill_min) for e in plan.entries]
 
 
-def place_in(ranges: Sequence[Range], batch: int, tokens: int) -> int:
+def place_in(ranges: Sequence[Range], batch: int, tokens: int, fill: float = 1.0) -> int:
     """The first entry that fits; the last one where none does."""
-    for place, (low, high, least) in enumerate(ranges):
-        if low <= tokens <= high and batch >= least:
+    for place, (low, high, least, full) in enumerate(ranges):
+        if low <= tokens <= high and batch >= least and fill >= full:
             return place
     return len(ranges) - 1
+
+
+def _fill(feeds: Feeds) -> float:
+    """The share of tokens among tokens and padding; 1 where no mask tells."""
+    mask = feeds.get("attention_mask")
+    return 1.0 if mask is None or not mask.size else float(np.count_nonzero(mask)) / mask.size
 
 
 def entry_for(plan: Plan, batch: int, tokens: int) -> PlanEntry:
@@ -164,6 +175,8 @@ def entry_for(plan: Plan, batch: int, tokens: int) -> PlanEntry:
 
 
 def _member(session: Session, profile: RuntimeProfile | None, splits: bool) -> _Member:
+    if profile is not None and profile.row_tokens is not None:
+        return _Member(session=session, chunk_tokens=None, streams=1, whole_up_to=math.inf, packs=True)
     if profile is None or not splits:
         return _Member(session=session, chunk_tokens=None, streams=1, whole_up_to=math.inf)
     if profile.streams > 1:

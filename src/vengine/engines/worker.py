@@ -21,7 +21,8 @@ from typing import Any
 
 from vengine.digests import from_json, to_json
 from vengine.engines import wire
-from vengine.engines.base import Feeds, Opening, Outputs, Session, get_engine
+from vengine.engines.base import Feeds, Opening, Outputs, Session
+from vengine.engines.packed import shown
 from vengine.errors import VengineError
 from vengine.lifetime import die_with
 from vengine.types import Plan
@@ -142,14 +143,12 @@ def _in_bursts(session: Session, bursts: Sequence[int]) -> Callable[[Sequence[Fe
 
 def open_all(openings: dict[str, Opening], plan: dict[str, Any] | None) -> Session:
     """Open every model; one that is neither planned nor cut into chunks stays bare."""
-    opened = {
-        key: get_engine(key.engine).open(key.path, key.precision, key.profile, task=key.task)
-        for key in dict.fromkeys(item.session_key for item in openings.values())
-    }
-    sessions = {digest: opened[item.session_key] for digest, item in openings.items()}
+    opened = {key: key.open() for key in dict.fromkeys(item.session_key for item in openings.values())}
+    sessions = {digest: shown(opened[item.session_key], item.profile) for digest, item in openings.items()}
     profiles = {digest: item.profile for digest, item in openings.items()}
     only = next(iter(openings))
-    if plan is None and profiles[only].chunk_tokens is None and profiles[only].streams == 1:
+    driven = profiles[only]
+    if plan is None and (driven.row_tokens or (driven.chunk_tokens is None and driven.streams == 1)):
         return sessions[only]
     from vengine.engines.planned import PlannedSession
     from vengine.types import PlanEntry

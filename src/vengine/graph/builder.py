@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from vengine.digests import from_json, to_json
 from vengine.errors import VengineError
+from vengine.graph.export_packed import export_packed
 from vengine.graph.quantize import MODEL_FILE, finish, quantize_dynamic, quantize_ir, quantize_static
 from vengine.graph.sensitivity import Ladder, climb
 from vengine.lifetime import die_with
-from vengine.types import PassResult
+from vengine.types import PassResult, Source
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,7 +31,7 @@ USER_FAULT = 2  # exit code: the job asks for what can't be; its last lines say 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What to build. `kind` is "int8-static", "int8-dynamic", "back-to-float" or "ladder".
+    """What to build. `kind` is "int8-static", "int8-dynamic", "packed", "back-to-float" or "ladder".
 
     "back-to-float" makes another artefact of what an "int8-static" job left in `raw`; "ladder" makes none, and
     measures on it which units should be taken back.
@@ -51,10 +52,14 @@ class Job:
     relative: Literal["own", "spread"] = "own"
     seconds: float = 60.0
     threads: int = 1
+    source: Source | None = None  # what a packed graph is exported from
 
 
 def build(job: Job) -> tuple[PassResult, ...]:
     """Run the job in this process."""
+    if job.kind == "packed":
+        assert job.source is not None
+        return export_packed(job.source, job.target)
     if job.kind == "int8-dynamic":
         words = {"op_types": job.op_types, "keep": job.keep}
         return quantize_dynamic(job.model, job.target, half_range=job.half_range, **words)

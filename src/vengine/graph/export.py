@@ -9,7 +9,7 @@ run faster than the dozen operators that stand for it in opset 20.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,8 +65,8 @@ def export(source: Source, directory: Path) -> Exported:
     refused: list[str] = []
     for opset in OPSETS:
         try:
-            _write(program, source, directory, opset)
-            outcome = _check(source, directory / MODEL, _torch_run(module))
+            write_program(program, directory, opset, (source.inputs, source.outputs), where=source.location)
+            outcome = _check(source, directory / MODEL, torch_run(module))
         except ExportError as error:
             refused.append(f"opset {opset}: {error.what}")
             continue
@@ -78,7 +78,7 @@ def export(source: Source, directory: Path) -> Exported:
             checks=outcome.checks,
             notes=(*outcome.notes, *(f"not used, {reason}" for reason in refused)),
         )
-    _remove(directory)
+    remove(directory)
     raise ExportError(
         "the exported graph doesn't agree with the original: " + "; ".join(refused),
         where=source.location,
@@ -114,10 +114,21 @@ def _traced_length(source: Source) -> int:
     return min(_FIRST_SIZES["length"], source.max_tokens or _FIRST_SIZES["length"])
 
 
-def _write(program: Any, source: Source, directory: Path, opset: int) -> None:
+def write_program(
+    program: Any, directory: Path, opset: int, specs: tuple[Sequence[TensorSpec], Sequence[TensorSpec]], where: str = ""
+) -> None:
+    """Write a traced program as `directory`/model.onnx with external data; earlier files are replaced.
+
+    Args:
+        specs: the inputs and outputs that it shall have, with their axes' names; an output without axes keeps its own.
+
+    Raises:
+        ExportError: the exporter refuses it.
+        LimitError: the file can't be written.
+    """
     import torch
 
-    _remove(directory)
+    remove(directory)
     try:
         with quiet():
             made = torch.onnx.export(
@@ -125,11 +136,11 @@ def _write(program: Any, source: Source, directory: Path, opset: int) -> None:
                 (),
                 dynamo=True,
                 opset_version=opset,
-                input_names=[spec.name for spec in source.inputs],
-                output_names=[spec.name for spec in source.outputs],
+                input_names=[spec.name for spec in specs[0]],
+                output_names=[spec.name for spec in specs[1]],
                 verbose=False,
             )
-            _tidy(made.model, source)
+            _tidy(made.model, *specs)
             _save(made.model, directory)
     except Exception as error:  # the exporter raises many kinds
         cause = _innermost(error)
@@ -139,7 +150,7 @@ def _write(program: Any, source: Source, directory: Path, opset: int) -> None:
                 where=str(directory),
                 next_step="free some space, or name another folder for unfinished work with VENGINE_CACHE",
             ) from error
-        raise ExportError(f"the exporter refuses the model: {_reason(cause)}", where=source.location) from error
+        raise ExportError(f"the exporter refuses the model: {brief(cause)}", where=where) from error
 
 
 def _innermost(error: BaseException) -> BaseException:
@@ -149,28 +160,25 @@ def _innermost(error: BaseException) -> BaseException:
     return error
 
 
-def _reason(error: BaseException) -> str:
-    return brief(error)
-
-
 def _save(model: Any, directory: Path) -> None:
     import onnx_ir
 
     onnx_ir.save(model, directory / MODEL, external_data=DATA, size_threshold_bytes=EXTERNAL_FROM_BYTES)
 
 
-def _tidy(model: Any, source: Source) -> None:
+def _tidy(model: Any, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
     """Name the free dimensions, and drop what the exporter says about this machine's files."""
     names: dict[str, str] = {}
-    for value, spec in zip(model.graph.inputs, source.inputs, strict=True):
+    for value, spec in zip(model.graph.inputs, inputs, strict=True):
         for dim, wanted in zip(value.shape, spec.shape, strict=True):
             if isinstance(wanted, str):
                 names[str(getattr(dim, "value", dim))] = wanted
     for value in (*model.graph.inputs, *(out for node in model.graph for out in node.outputs)):
         _rename(value, names)
         value.metadata_props.clear()
-    for value, spec in zip(model.graph.outputs, source.outputs, strict=True):
-        _set_shape(value, spec.shape)
+    for value, spec in zip(model.graph.outputs, outputs, strict=True):
+        if spec.shape:
+            _set_shape(value, spec.shape)
     for node in model.graph:
         node.metadata_props.clear()
         node.doc_string = None
@@ -197,7 +205,8 @@ def _set_shape(value: Any, dims: Any) -> None:
     value.shape = onnx_ir.Shape(list(dims))
 
 
-def _torch_run(module: Any) -> Run:
+def torch_run(module: Any) -> Run:
+    """The module as a function of numpy arrays."""
     import torch
 
     def run(feeds: Mapping[str, Any]) -> dict[str, Any]:
@@ -208,7 +217,8 @@ def _torch_run(module: Any) -> Run:
     return run
 
 
-def _onnx_run(path: Path) -> Run:
+def onnx_run(path: Path) -> Run:
+    """The graph in ONNX Runtime with all optimisation off."""
     session = onnx_file.plain_session(path)
     names = [output.name for output in session.get_outputs()]
 
@@ -225,7 +235,7 @@ def _check(source: Source, path: Path, original: Run) -> Outcome:
         ExportError: naming the first check that failed.
     """
     try:
-        graph = _onnx_run(path)
+        graph = onnx_run(path)
     except SourceError as error:
         raise ExportError(error.what, where=source.location) from error
     checks: list[Check] = []
@@ -266,7 +276,7 @@ def _copy(source: Source, directory: Path) -> Exported:
         by_name = {spec.name: spec for spec in specs}
         for value in values:
             _name_dims(value, by_name.get(value.name))
-    _remove(directory)
+    remove(directory)
     onnx.save_model(
         model,
         str(directory / MODEL),
@@ -277,7 +287,7 @@ def _copy(source: Source, directory: Path) -> Exported:
     )
     if (directory / DATA).exists():
         (directory / DATA).chmod((directory / MODEL).stat().st_mode)  # onnx writes it for its owner only
-    outcome = _check(source, directory / MODEL, _onnx_run(source.path))
+    outcome = _check(source, directory / MODEL, onnx_run(source.path))
     return Exported(
         path=directory / MODEL,
         opset=onnx_file.opset_of(model),
@@ -297,7 +307,7 @@ def _name_dims(value: Any, spec: TensorSpec | None) -> None:
             dim.dim_param = name
 
 
-def _remove(directory: Path) -> None:
+def remove(directory: Path) -> None:
     """Savers append to external data that is there already."""
     for name in (MODEL, DATA):
         (directory / name).unlink(missing_ok=True)

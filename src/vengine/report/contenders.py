@@ -85,8 +85,9 @@ def optimized(report: Report) -> bool:
 
 
 def recipe_label(recipe: dict[str, Any]) -> str:
-    """For people: "openvino int8-static"."""
-    return clean(f"{recipe.get('engine', '?')} {recipe.get('precision', '?')}", 60)
+    """For people, as `Recipe.label`: "openvino int8-static"."""
+    packed = " packed" if part(recipe, "profile").get("row_tokens") else ""
+    return clean(f"{recipe.get('engine', '?')} {recipe.get('precision', '?')}{packed}", 60)
 
 
 def winner(report: Report) -> Contender:
@@ -197,13 +198,15 @@ def _rivals(label: str, tried: list[Contender], profiles: list[dict[str, Any]]) 
 def _with_profile(label: str, profile: dict[str, Any], rivals: list[dict[str, Any]]) -> str:
     words = [
         _profile_words(key, profile.get(key))
-        for key in ("threads", "streams", "chunk_tokens", "spinning", "arena")
+        for key in ("threads", "streams", "row_tokens", "chunk_tokens", "spinning", "arena")
         if len({str(r.get(key)) for r in rivals}) > 1
     ]
     return " · ".join([label, *[w for w in words if w]])
 
 
 def _profile_words(key: str, value: Any) -> str:
+    if key == "row_tokens":
+        return f"rows of {value}" if value else ""
     if key == "chunk_tokens":
         return f"≤ {value} tokens" if value else "uncut"
     if isinstance(value, bool):

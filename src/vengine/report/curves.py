@@ -221,6 +221,7 @@ class Range:
     name: str
     style: int
     batch_min: int = 1
+    fill_min: float = 0.0
 
 
 def ranges(report: Report, lines: Sequence[Series]) -> list[Range]:
@@ -236,7 +237,8 @@ def ranges(report: Report, lines: Sequence[Series]) -> list[Range]:
         style = line_.style if line_ else 1
         least = int(number(variant.get("batch_min")) or 1)
         top = math.inf if high is None else high
-        found.append(Range(low=low or 1, high=top, name=name, style=style, batch_min=least))
+        fill = number(variant.get("fill_min")) or 0.0
+        found.append(Range(low=low or 1, high=top, name=name, style=style, batch_min=least, fill_min=fill))
     return found
 
 
@@ -341,5 +343,5 @@ def scale_words(plan: Sequence[Range]) -> str:
         return ""
     if len(plan) == 1:
         return f"{plan[0].name} serves calls of every size."
-    spans = [f"{r.name} ({calls(r.low, r.high, r.batch_min)})" for r in plan]
+    spans = [f"{r.name} ({calls(r.low, r.high, r.batch_min, r.fill_min)})" for r in plan]
     return "A call (batch × length) goes to the first that fits: " + ", ".join(spans) + "."

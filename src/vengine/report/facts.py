@@ -36,14 +36,17 @@ def facts(report: Report) -> list[tuple[str, str]]:
 def token_range(variant: dict[str, Any]) -> str:
     """Which calls a variant serves, of those that no variant before it does; see `calls`."""
     low, high = number(variant.get("tokens_min")), number(variant.get("tokens_max"))
-    return calls(low or 1, math.inf if high is None else high, int(number(variant.get("batch_min")) or 1))
+    top, least = math.inf if high is None else high, int(number(variant.get("batch_min")) or 1)
+    return calls(low or 1, top, least, number(variant.get("fill_min")) or 0.0)
 
 
-def calls(low: float, high: float, batch_min: int) -> str:
+def calls(low: float, high: float, batch_min: int, fill_min: float = 0.0) -> str:
     """Calls (batch × length) in words: "1–1,024 tokens", "from 1,025 tokens", "batches of 2 or more", "every call"."""
     words = []
     if batch_min > 1:
         words.append(f"batches of {batch_min} or more")
+    if fill_min:
+        words.append(f"at most {1 - fill_min:.0%} padding")
     if high != math.inf:
         words.append(f"{low:,.0f}–{high:,.0f} tokens")
     elif low > 1:

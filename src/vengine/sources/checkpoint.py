@@ -16,7 +16,7 @@ from vengine.sources.safetensors_file import Weights
 from vengine.sources.silence import quiet
 
 _TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-_OUTPUTS = ("logits", "last_hidden_state", "pooler_output")
+OUTPUTS = ("logits", "last_hidden_state", "pooler_output")
 _MOST_PARAMETERS = 2.0  # described ÷ stored; a head or a pooler may be missing, and is named later
 
 
@@ -158,7 +158,7 @@ def _named(reading: Reading, model: Any, names: tuple[str, ...]) -> Any:
         if layout.pooling:
             hidden = output.last_hidden_state
             return {"sentence_embedding": apply_layout(layout, dense, hidden, inputs["attention_mask"])}
-        found = {name: output.get(name) for name in _OUTPUTS if name in output}
+        found = {name: output.get(name) for name in OUTPUTS if name in output}
         return {name: tensor for name, tensor in found.items() if tensor is not None}
 
     return named_module({"model": model, **dense}, compute, names)

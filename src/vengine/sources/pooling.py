@@ -92,9 +92,13 @@ def _dense_module(step: DenseStep) -> Any:
 
 def apply_layout(layout: Layout, modules: Mapping[str, Any], hidden: Any, mask: Any) -> Any:
     """Pooling and what follows it: [batch, length, width] → [batch, width of the embedding]."""
+    return apply_steps(layout, modules, pool(hidden, mask, layout.pooling))
+
+
+def apply_steps(layout: Layout, modules: Mapping[str, Any], vectors: Any) -> Any:
+    """What follows the pooling: [batch, width × poolings] → [batch, width of the embedding]."""
     import torch
 
-    vectors = pool(hidden, mask, layout.pooling)
     for i, step in enumerate(layout.steps):
         if step == "normalize":
             vectors = torch.nn.functional.normalize(vectors, p=2.0, dim=1)

@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from vengine.digests import canonical_json, digest_json, digest_tree, from_json
 from vengine.engines.base import model_files
-from vengine.errors import UsageError, WorkerError
+from vengine.errors import UsageError, VengineError, WorkerError
 from vengine.graph.builder import LADDER_FILE, PASSES_FILE, USER_FAULT, Job, read_ladder, write_feeds
 from vengine.graph.quantize import RAW_FOLDER
 from vengine.graph.sensitivity import Ladder
-from vengine.tune.candidates import HALF_RANGE, PORTABLE, required_isa
-from vengine.types import PassResult, Recipe, Variant
+from vengine.packing import ADDED, fill, pieces_of, rows_of
+from vengine.tune.candidates import HALF_RANGE, IN_FLOAT, PORTABLE, required_isa
+from vengine.tune.profiles import PACKED, ROW_TOKENS
+from vengine.types import PassResult, Recipe, Source, Variant
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 BUILD_TIMEOUT_S = 1800.0
-IN_FLOAT = "float:"  # a pass's word: this unit is taken back into float after the quantiser
 _LADDER_FEEDS = 12
 _PATIENCE = 2.0  # loading, and one measurement under way, come on top of a ladder's own time
 
@@ -44,6 +45,7 @@ class Workshop:
     directory: Path
     calibration: Sequence[dict[str, np.ndarray]]
     transformer: bool
+    source: Source | None = None  # what packed graphs are exported from
 
     def build(self, recipe: Recipe) -> Variant:
         """The recipe as files that one engine opens.
@@ -52,14 +54,14 @@ class Workshop:
             WorkerError: the quantiser crashed, hung, or went over the memory limit.
             UsageError: the recipe changes nothing, or names what isn't there.
         """
+        model, made = self._packed() if PACKED in recipe.passes else (self.model, ())
         if not recipe.precision.startswith("int8"):
-            return describe(recipe, self.model, model_files(self.model), ())
+            return describe(recipe, model, model_files(model), made)
         target = self._folder(recipe)
         if not (target / PASSES_FILE).exists():
-            self._run(recipe, target)
-        passes = tuple(from_json(PassResult, row) for row in json.loads((target / PASSES_FILE).read_text()))
-        entry = target / ("model.xml" if self.model.suffix == ".xml" else "model.onnx")
-        return describe(recipe, entry, model_files(entry), passes)
+            self._quantize(recipe, model, target)
+        entry = target / ("model.xml" if model.suffix == ".xml" else "model.onnx")
+        return describe(recipe, entry, model_files(entry), (*made, *_results(target)))
 
     def ladder(self, recipe: Recipe, saved_ms: Mapping[str, float], relative: Relative, seconds: float) -> Ladder:
         """Which units of this static int8 recipe hurt, measured in a process of its own (see `graph.sensitivity`).
@@ -72,8 +74,10 @@ class Workshop:
         Raises:
             WorkerError: the process ended before it measured anything.
         """
+        assert PACKED not in recipe.passes
         self.build(recipe)
-        target = self._folder(recipe) / "ladder"
+        # What int8 saves is another question on another engine; the damage is the same, and measured again.
+        target = self._folder(recipe) / f"ladder-{recipe.engine}-{recipe.precision}"
         if not (target / PASSES_FILE).exists():
             target.mkdir(parents=True, exist_ok=True)
             job = Job(
@@ -87,7 +91,7 @@ class Workshop:
                 threads=recipe.profile.threads,
             )
             with suppress(WorkerError):  # what was measured until then is on disk
-                self._supervised(job, spread(self.calibration, _LADDER_FEEDS), recipe, seconds * _PATIENCE)
+                _fed(job, spread(self.calibration, _LADDER_FEEDS), recipe.profile.threads, seconds * _PATIENCE)
         if not (target / LADDER_FILE).exists():
             raise WorkerError("no unit's damage could be measured", where=str(target / "build.log"))
         return read_ladder(target)
@@ -96,42 +100,51 @@ class Workshop:
         kind = "int8-dynamic" if recipe.precision == "int8-dynamic" else "int8-static"
         return self.directory / digest_json([kind, recipe.passes])[7:23]
 
-    def _run(self, recipe: Recipe, target: Path) -> None:
+    def _packed(self) -> tuple[Path, tuple[PassResult, ...]]:
+        """The graph that reads packed rows, exported when it is first asked for."""
+        assert self.source is not None
+        target = self.directory / PACKED
+        refused = target / "refused"
+        if refused.exists():
+            raise WorkerError(refused.read_text())
+        if not (target / PASSES_FILE).exists():
+            target.mkdir(parents=True, exist_ok=True)
+            try:
+                _supervise(Job(kind=PACKED, model=self.model, target=target, source=self.source), threads=1)
+            except VengineError as error:
+                refused.write_text(error.what)
+                raise
+        return target / "model.onnx", _results(target)
+
+    def _feeds(self, recipe: Recipe) -> list[dict[str, np.ndarray]]:
+        """The calibration calls as the recipe's graph reads them."""
+        if PACKED not in recipe.passes:
+            return list(self.calibration)
+        names = [name for name in self.calibration[0] if name != "attention_mask"]
+        rows = rows_of(pieces_of(self.calibration), ROW_TOKENS[0])
+        return [fill([row], self.calibration, (*names, *ADDED)) for row in rows]
+
+    def _quantize(self, recipe: Recipe, model: Path, target: Path) -> None:
         target.mkdir(parents=True, exist_ok=True)
+        portable = PORTABLE in recipe.passes
         if in_float := _words(recipe, IN_FLOAT):
             plain = plain_recipe(recipe)
             self.build(plain)
             raw = self._folder(plain) / RAW_FOLDER
-            job = Job(
-                kind="back-to-float",
-                model=self.model,
-                target=target,
-                raw=raw,
-                in_float=in_float,
-                portable=PORTABLE in recipe.passes,
-            )
-            return self._supervised(job, (), recipe, BUILD_TIMEOUT_S)
+            job = Job(kind="back-to-float", model=model, target=target, raw=raw, in_float=in_float, portable=portable)
+            _supervise(job, recipe.profile.threads)
+            return
         job = Job(
             kind="int8-dynamic" if recipe.precision == "int8-dynamic" else "int8-static",
-            model=self.model,
+            model=model,
             target=target,
             transformer=self.transformer,
             half_range=HALF_RANGE in recipe.passes,
-            portable=PORTABLE in recipe.passes,
+            portable=portable,
             op_types=_words(recipe, "only:"),
             keep=_words(recipe, "keep:"),
         )
-        return self._supervised(job, self.calibration, recipe, BUILD_TIMEOUT_S)
-
-    def _supervised(self, job: Job, feeds: Sequence[dict[str, np.ndarray]], recipe: Recipe, timeout_s: float) -> None:
-        calibration = job.target / "calibration.npz"
-        write_feeds(calibration, list(feeds))
-        path = job.target / "job.json"
-        path.write_bytes(canonical_json(replace(job, calibration=calibration)))
-        try:
-            _supervise(path, job.target / "build.log", recipe.profile.threads, timeout_s)
-        finally:
-            calibration.unlink()
+        _fed(job, self._feeds(recipe), recipe.profile.threads, BUILD_TIMEOUT_S)
 
 
 def plain_recipe(recipe: Recipe) -> Recipe:
@@ -146,14 +159,30 @@ def spread(items: Sequence[T], count: int) -> list[T]:
     return [items[i * (len(items) - 1) // (count - 1)] for i in range(count)]
 
 
-def _supervise(job: Path, log: Path, threads: int, timeout_s: float) -> None:
+def _results(target: Path) -> tuple[PassResult, ...]:
+    return tuple(from_json(PassResult, row) for row in json.loads((target / PASSES_FILE).read_text()))
+
+
+def _fed(job: Job, feeds: Sequence[dict[str, np.ndarray]], threads: int, timeout_s: float) -> None:
+    """Run a job that reads these calls; they lie beside it only so long."""
+    calibration = job.target / "calibration.npz"
+    write_feeds(calibration, list(feeds))
+    try:
+        _supervise(replace(job, calibration=calibration), threads, timeout_s)
+    finally:
+        calibration.unlink()
+
+
+def _supervise(job: Job, threads: int, timeout_s: float = BUILD_TIMEOUT_S) -> None:
     """Run one build job to its end in a process of its own."""
+    path, log = job.target / "job.json", job.target / "build.log"
+    path.write_bytes(canonical_json(job))
     env = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(os.path.abspath(p) for p in sys.path),
         "OMP_NUM_THREADS": str(threads),
     }
-    command = [sys.executable, "-P", "-m", "vengine.graph.builder", str(job), str(os.getpid())]
+    command = [sys.executable, "-P", "-m", "vengine.graph.builder", str(path), str(os.getpid())]
     with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, env=env) as process:
         try:
             code = process.wait(timeout=timeout_s)

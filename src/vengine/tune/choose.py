@@ -20,6 +20,7 @@ from vengine.verify.statistics import ratio_interval
 _WORTH = 1.03  # a second variant costs memory: over its range it must be at least so much faster
 _AHEAD = 1.02  # less than this is no reason to prefer a recipe that is less simple
 _SLOWER = 0.98  # and on no cell slower than this
+_FULL = 0.95  # a variant that computes padding beside one that doesn't: where so much of a batch is tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +31,7 @@ class Switch:
     tokens_min: int
     tokens_max: int | None
     batch_min: int
+    fill_min: float
     gain: float  # (mean speed-up over the cells − 1) × cells
 
 
@@ -47,7 +49,7 @@ def choose(times: Times, recipes: Mapping[str, Recipe], loads: Sequence[Load], m
         for other in recipes
         # Threads are equal within a plan: with others, the ratio to the original would mean something else.
         if other != base and recipes[other].profile.threads == recipes[base].profile.threads
-        for switch in _ends(times, base, other, ladder, batch_min)
+        for switch in _ends(times, base, other, ladder, batch_min, _fill_min(recipes[base], recipes[other], batch_min))
     ]
     entries: list[Switch] = []
     for switch in sorted(switches, key=lambda s: -s.gain):
@@ -99,7 +101,14 @@ def _entry(switch: Switch) -> PlanEntry:
         tokens_min=switch.tokens_min,
         tokens_max=switch.tokens_max,
         batch_min=switch.batch_min,
+        fill_min=switch.fill_min,
     )
+
+
+def _fill_min(base: Recipe, other: Recipe, batch_min: int) -> float:
+    """Cells are batches without padding: where texts differ in length, what packs them was the faster one."""
+    pads = base.profile.row_tokens is not None and other.profile.row_tokens is None
+    return _FULL if pads and batch_min > 1 else 0.0
 
 
 def _base(times: Times, recipes: Mapping[str, Recipe], workload: str) -> str:
@@ -110,11 +119,12 @@ def _base(times: Times, recipes: Mapping[str, Recipe], workload: str) -> str:
     return min(equal, key=lambda name: (_complexity(recipes[name]), _median(times.ms[name][workload])))
 
 
-def _complexity(recipe: Recipe) -> tuple[int, bool, bool, bool, bool]:
+def _complexity(recipe: Recipe) -> tuple[int, bool, bool, bool, bool, bool]:
     """Smaller is simpler: what a recipe does beyond the engine's plain way."""
     profile = recipe.profile
     cut = profile.chunk_tokens is not None
-    return profile.threads, profile.streams > 1, cut, not profile.spinning, not profile.arena
+    packs = profile.row_tokens is not None
+    return profile.threads, packs, profile.streams > 1, cut, not profile.spinning, not profile.arena
 
 
 def _ladders(cells: Sequence[Load]) -> list[tuple[int, list[Load]]]:
@@ -124,7 +134,7 @@ def _ladders(cells: Sequence[Load]) -> list[tuple[int, list[Load]]]:
     return [(batch_min, ladder) for batch_min, ladder in ((2, many), (1, single)) if ladder]
 
 
-def _ends(times: Times, base: str, other: str, ladder: Sequence[Load], batch_min: int) -> list[Switch]:
+def _ends(times: Times, base: str, other: str, ladder: Sequence[Load], batch_min: int, fill_min: float) -> list[Switch]:
     """The best lower end, the best upper end, or the whole ladder, where `other` pays."""
     n = len(ladder)
     found = []
@@ -139,6 +149,7 @@ def _ends(times: Times, base: str, other: str, ladder: Sequence[Load], batch_min
                     tokens_min=1 if first == 0 else _tokens(ladder[first]),
                     tokens_max=None if last == n - 1 else _tokens(ladder[last]),
                     batch_min=batch_min,
+                    fill_min=fill_min,
                     gain=(gain.value - 1) * len(cells),
                 )
             )

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from vengine.errors import VengineError
 from vengine.graph.sensitivity import Ladder
-from vengine.tune.build import IN_FLOAT, Workshop, spread
+from vengine.tune.build import Workshop, spread
+from vengine.tune.candidates import IN_FLOAT
 from vengine.tune.trial import open_worker
 from vengine.types import Recipe, Task, Trial, Variant
 

@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from vengine.digests import digest_json
 from vengine.errors import DataError
+from vengine.graph.export_packed import packable
+from vengine.packing import RAGGED_TOKENS
 from vengine.sources import example_feeds
 from vengine.text import Encoding, Tokenizer, batches, feeds, padded_length
+from vengine.tune.profiles import ROW_TOKENS
 from vengine.tune.race import Load
 from vengine.types import Recipe, Sample, Settings, Source, Workload
 from vengine.verify.arrange import Index, texts_of
@@ -67,6 +70,11 @@ class Prepared:
         return _prepared(self.source, self.workload, self.samples, self.tokenizer, self.seed, tokens)
 
     @property
+    def row_tokens(self) -> tuple[int, ...]:
+        """Widths of packed rows that are worth a try: none where texts come alone, or can't be packed."""
+        return ROW_TOKENS if self._together(None) > 1 and not packable(self.source) else ()
+
+    @property
     def tokens(self) -> int:
         """Tokens of all texts to run; a tensor sample counts as one."""
         return sum(e.length for e in self.encodings) or len(self.samples)
@@ -106,7 +114,8 @@ class Prepared:
             return [self._stack([self.samples[i] for i in self.drawn[burst]]) for burst in bursts]
         if recipe is None:
             return [[self.call(self.arriving[burst])] for burst in bursts]
-        cut = recipe.profile.chunk_tokens or _BATCH_TOKENS
+        packs = recipe.profile.row_tokens is not None
+        cut = RAGGED_TOKENS if packs else recipe.profile.chunk_tokens or _BATCH_TOKENS
         return [self._packed(self.arriving[burst], cut) for burst in bursts]
 
     def _together(self, recipe: Recipe | None) -> int:

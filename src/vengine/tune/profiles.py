@@ -9,14 +9,43 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from vengine.tune.candidates import IN_FLOAT
 from vengine.types import Level, Machine, Recipe, RuntimeProfile
 
 _CHUNKS: dict[Level, tuple[int, ...]] = {"safe": (512,), "balanced": (512, 1024), "aggressive": (256, 512, 1024, 2048)}
 
 
-def profiles(best: Recipe, machine: Machine, level: Level, threads_fixed: bool) -> tuple[Recipe, ...]:
-    """Other ways to drive the best recipe, the most promising first."""
-    return tuple(replace(best, profile=p) for p in _profiles(best, machine, level, threads_fixed))
+ROW_TOKENS = (128, 64)
+"""Attention over a long row is wasted work, and a short one is harder to fill. Rows of 256 won nowhere."""
+_ROW_CHUNK = 512
+PACKED = "packed"
+"""The pass of recipes whose graph reads packed rows."""
+
+
+def profiles(
+    best: Recipe, machine: Machine, level: Level, threads_fixed: bool, row_tokens: Sequence[int] = ()
+) -> tuple[Recipe, ...]:
+    """Other ways to drive the best recipe, the most promising first.
+
+    Args:
+        row_tokens: widths of packed rows to try; () where texts don't come together, or can't be packed.
+    """
+    if any(word.startswith(IN_FLOAT) for word in best.passes):
+        row_tokens = ()  # the graph that reads packed rows is exported anew: its nodes have other names
+    rows = [
+        replace(best, passes=(*best.passes, PACKED), profile=replace(p, row_tokens=width, chunk_tokens=_ROW_CHUNK))
+        for p in _packing(best)
+        for width in row_tokens
+    ]
+    return (*rows, *(replace(best, profile=p) for p in _profiles(best, machine, level, threads_fixed)))
+
+
+def _packing(best: Recipe) -> Sequence[RuntimeProfile]:
+    """One stream of all threads, and where the engine has them a stream a thread."""
+    base = best.profile
+    if best.engine != "openvino" or base.threads == 1:
+        return (base,)
+    return base, replace(base, streams=base.threads)
 
 
 def _profiles(best: Recipe, machine: Machine, level: Level, threads_fixed: bool) -> Sequence[RuntimeProfile]:

@@ -225,7 +225,8 @@ def _attempt(bench: Bench, recipe: Recipe, share: float) -> Trial:
 
 
 def _other_profiles(bench: Bench, best: Trial) -> Sequence[Recipe]:
-    return profiles(best.recipe, bench.machine, bench.settings.level, bench.settings.threads is not None)
+    fixed = bench.settings.threads is not None
+    return profiles(best.recipe, bench.machine, bench.settings.level, fixed, bench.prepared.row_tokens)
 
 
 def _sound(bench: Bench, trials: Sequence[Trial]) -> list[Trial]:
