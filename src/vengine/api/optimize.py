@@ -230,9 +230,11 @@ def _workplace(request: Request) -> Iterator[Path]:
 def _run(request: Request, folder: Path, target: Path, started: float, warnings: tuple[str, ...]) -> dict[str, Any]:
     """Everything between an open source and a written bundle."""
     from vengine.api.shipping import Shipment
+    from vengine.tune.calibration import calibration
     from vengine.tune.candidates import candidates
     from vengine.tune.journal import Journal
     from vengine.tune.original import kept_variant, open_original, refuse_too_large
+    from vengine.tune.planner import lint_notes
     from vengine.tune.prepare import prepare
     from vengine.tune.search import Bench, search
 
@@ -243,10 +245,11 @@ def _run(request: Request, folder: Path, target: Path, started: float, warnings:
     model = _exported(request, folder)
     request.tell({"event": "phase", "name": "run the original"})
     original, prepared = open_original(source, prepared, request.budget, request.threads, settings.time_seconds)
+    calls, uncovered = calibration(prepared, original.judge.original, settings.calibration_samples)
     with original.worker:
         bench = Bench(
             prepared=prepared,
-            workshop=_workshop(request, folder, model, prepared.calibration(settings.calibration_samples)),
+            workshop=_workshop(request, folder, model, calls),
             original=original,
             machine=request.machine,
             settings=settings,
@@ -266,7 +269,7 @@ def _run(request: Request, folder: Path, target: Path, started: float, warnings:
             settings=settings,
             threads=request.threads,
         )
-        return _ship(request, shipment, target, started, warnings)
+        return _ship(request, shipment, target, started, (*warnings, *uncovered, *lint_notes(found.winners)))
 
 
 def _exported(request: Request, folder: Path) -> Path:

@@ -115,6 +115,18 @@ def with_floats(recipe: Recipe, names: Sequence[str]) -> Recipe:
     return replace(recipe, passes=(*recipe.passes, *(f"{IN_FLOAT}{name}" for name in names)))
 
 
+def lint_notes(winners: Sequence[Trial]) -> tuple[str, ...]:
+    """What the lints found in the graphs that ship, each thing once, and which nodes were taken back into float."""
+    notes: list[str] = []
+    for trial in winners:
+        for result in trial.variant.passes if trial.variant else ():
+            if result.name.startswith("lint:"):
+                notes += [f"{trial.recipe.label}, {result.name}: {node}: {why}" for node, why in result.refusals[:3]]
+        if names := [w.removeprefix(IN_FLOAT) for w in trial.recipe.passes if w.startswith(IN_FLOAT)]:
+            notes.append(f"{trial.recipe.label}: in float, because int8 hurt the answers there: {', '.join(names)}")
+    return tuple(dict.fromkeys(notes))
+
+
 def relative_of(task: Task) -> Relative:
     """Vectors and maps are compared by direction, logits and scores by how far the samples lie apart."""
     return "own" if task in VECTORS else "spread"
