@@ -44,7 +44,7 @@ CONSTANT, CHANNELS = 400.0, 48  # what breaks the head: channels that carry this
 
 
 def main() -> None:
-    """Measure every row, or those of the parts that are named; `--answers BUNDLE TEXTS` is how a limited CPU is tried."""
+    """Measure every row, or those of the named parts; `--answers BUNDLE TEXTS` is how a limited CPU is tried."""
     if sys.argv[1:2] == ["--answers"]:
         limited_answers(Path(sys.argv[2]), Path(sys.argv[3]))
         return
