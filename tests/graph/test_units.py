@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from vengine.graph.quantize import MODEL_FILE, RAW_FOLDER, finish, quantize_stat
 from vengine.graph.sensitivity import Ladder, climb
 from vengine.graph.structure import has_attention
 from vengine.graph.switchboard import Switchboard
-from vengine.graph.units import units_of
+from vengine.graph.units import Unit, units_of
 
 WEIGHTS = {
     "w": random([4, 4], 1),
@@ -133,6 +134,51 @@ def test_of_two_units_that_hurt_alike_the_one_that_saves_less_goes_first(built: 
     last = order[2]
     cheap = [h.unit for h in ladder_of(built, dear | {last: 1e-3})[0].hurts]
     assert cheap.index(last) < order.index(last)
+
+
+@dataclass
+class SumBoard:
+    """A switchboard of known damages that simply add up."""
+
+    harm: dict[str, float]
+    samples: int = 1
+    measured: int = 0
+
+    @property
+    def units(self) -> list[Unit]:
+        return [Unit(name=name, nodes=(name,), places=()) for name in self.harm]
+
+    def damages(self, in_float: Collection[str]) -> np.ndarray:
+        return np.array([self.damage(in_float)])
+
+    def damage(self, in_float: Collection[str]) -> float:
+        self.measured += 1
+        return sum(harm for name, harm in self.harm.items() if name not in in_float)
+
+
+@pytest.mark.parametrize(
+    ("harm", "saved", "first"),
+    [
+        ({"a": 1.0, "b": 8.0}, {"a": 1.0, "b": 100.0}, ("b",)),  # "a" is the worse bargain, and isn't needed
+        ({"a": 8.0, "b": 1.0}, {"a": 1.0, "b": 1.0}, ("a",)),
+        ({"a": 5.0, "b": 4.0, "c": 5.0}, {"a": 1.0, "b": 1.0, "c": 50.0}, ("a", "b")),
+    ],
+)
+def test_the_first_rung_holds_what_it_needs_and_nothing_else(
+    harm: dict[str, float], saved: dict[str, float], first: tuple[str, ...]
+) -> None:
+    board = SumBoard(harm=harm)
+    ladder = climb(board, saved, 60.0, lambda _: None)  # type: ignore[arg-type]
+    assert ladder.rungs[1].in_float == first
+    assert ladder.rungs[1].cost_ms == sum(saved[name] for name in first)
+
+
+def test_one_culprit_among_ninety_is_found_in_a_few_measurements() -> None:
+    board = SumBoard(harm={f"unit{i}": 100.0 if i == 61 else 1e-4 for i in range(90)})
+    ladder = climb(board, {}, 60.0, lambda _: None)  # type: ignore[arg-type]
+    assert ladder.hurts[0].unit == "unit61"
+    assert ladder.rungs[1].in_float == ("unit61",)
+    assert sum(hurt.group == 1 for hurt in ladder.hurts) < 5  # the others stayed in their groups
 
 
 def test_a_ladder_without_time_still_has_its_first_rung(built: Path) -> None:

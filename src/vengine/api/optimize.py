@@ -231,9 +231,11 @@ def _run(request: Request, folder: Path, target: Path, started: float, warnings:
     """Everything between an open source and a written bundle."""
     from vengine.api.shipping import Shipment
     from vengine.graph.keep_list import require_words
+    from vengine.tune.calibration import calibration
     from vengine.tune.candidates import candidates
     from vengine.tune.journal import Journal
     from vengine.tune.original import kept_variant, open_original, refuse_too_large
+    from vengine.tune.planner import lint_notes
     from vengine.tune.prepare import prepare
     from vengine.tune.search import Bench, search
 
@@ -246,10 +248,11 @@ def _run(request: Request, folder: Path, target: Path, started: float, warnings:
         require_words(model, (*settings.force_fp32, *settings.op_types_to_quantize))
     request.tell({"event": "phase", "name": "run the original"})
     original, prepared = open_original(source, prepared, request.budget, request.threads, settings.time_seconds)
+    calls, uncovered = calibration(prepared, original.judge.original, settings.calibration_samples)
     with original.worker:
         bench = Bench(
             prepared=prepared,
-            workshop=_workshop(request, folder, model, prepared.calibration(settings.calibration_samples)),
+            workshop=_workshop(request, folder, model, calls),
             original=original,
             machine=request.machine,
             settings=settings,
@@ -272,7 +275,7 @@ def _run(request: Request, folder: Path, target: Path, started: float, warnings:
             settings=settings,
             threads=request.threads,
         )
-        return _ship(request, shipment, target, started, warnings)
+        return _ship(request, shipment, target, started, (*warnings, *uncovered, *lint_notes(found.winners)))
 
 
 def _exported(request: Request, folder: Path) -> Path:

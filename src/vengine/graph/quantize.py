@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vengine.errors import EngineMissing, UsageError
-from vengine.graph import units
+from vengine.graph import lints, units
 from vengine.graph.passes import idle_quantizers, late_dequantize, portable_weights, unsigned_activations
 from vengine.types import PassResult
 
@@ -108,12 +108,13 @@ def finish(
     import onnx_ir as ir
     from onnx_ir.passes.common import RemoveUnusedNodesPass
 
-    graph = ir.load(str(raw / MODEL_FILE))
+    graph, original = ir.load(str(raw / MODEL_FILE)), ir.load(str(model))
     results = [PassResult(name="nncf-static-int8", exactness="lossy", matched=_quantizers(graph))]
+    results += [*lints.before(original), *lints.after(graph)]
     for rule in PIPELINE:
         results.append(rule.run(graph))
         if rule is PIPELINE[0] and in_float:
-            results.append(units.take_back(ir.load(str(model)), graph, in_float))
+            results.append(units.take_back(original, graph, in_float))
         RemoveUnusedNodesPass()(graph)
     if not _quantizers(graph):
         raise UsageError("every quantised node was taken back into float, so nothing is quantised", where=str(model))

@@ -194,7 +194,7 @@ def drop_of(accuracy: dict[str, Any]) -> Interval | None:
 
 def _distinct(tried: list[Contender], trials: list[dict[str, Any]]) -> list[str]:
     """Labels, with what differs in the profile where engine and precision alone repeat."""
-    profiles = [part(t, "recipe", "profile") for t in trials]
+    profiles = [part(t, "recipe", "profile") | {"floats": _floats(part(t, "recipe"))} for t in trials]
     counts = Counter(c.label for c in tried)
     labels = [
         c.label if counts[c.label] == 1 else _with_profile(c.label, profile, _rivals(c.label, tried, profiles))
@@ -215,13 +215,20 @@ def _rivals(label: str, tried: list[Contender], profiles: list[dict[str, Any]]) 
 def _with_profile(label: str, profile: dict[str, Any], rivals: list[dict[str, Any]]) -> str:
     words = [
         _profile_words(key, profile.get(key))
-        for key in ("threads", "streams", "row_tokens", "chunk_tokens", "spinning", "arena")
+        for key in ("floats", "threads", "streams", "row_tokens", "chunk_tokens", "spinning", "arena")
         if len({str(r.get(key)) for r in rivals}) > 1
     ]
     return " · ".join([label, *[w for w in words if w]])
 
 
+def _floats(recipe: dict[str, Any]) -> int:
+    """How many nodes of an int8 graph were taken back into float."""
+    return sum(word.startswith("float:") for word in texts(recipe, "passes"))
+
+
 def _profile_words(key: str, value: Any) -> str:
+    if key == "floats":
+        return f"{value} in float" if value else ""
     if key == "row_tokens":
         return f"rows of {value}" if value else ""
     if key == "chunk_tokens":

@@ -25,7 +25,7 @@ from vengine.graph.builder import LADDER_FILE, PASSES_FILE, USER_FAULT, Job, rea
 from vengine.graph.quantize import RAW_FOLDER
 from vengine.graph.sensitivity import Ladder
 from vengine.packing import ADDED, fill, pieces_of, rows_of
-from vengine.tune.candidates import HALF_IO, HALF_RANGE, KEEP_LIST, PORTABLE, TIGHT_KEEP_LIST, required_isa
+from vengine.tune.candidates import HALF_IO, HALF_RANGE, IN_FLOAT, KEEP_LIST, PORTABLE, TIGHT_KEEP_LIST, required_isa
 from vengine.tune.profiles import PACKED, ROW_TOKENS
 from vengine.types import PIPELINE_WORDS, PassResult, Recipe, Source, Variant
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from vengine.graph.switchboard import Relative
 
 T = TypeVar("T")
-IN_FLOAT = "float:"  # a pass's word: this unit is taken back into float after the quantiser
 BACK_TO_FLOAT = "back-to-float"
 _LADDER_FEEDS = 12
 _PATIENCE = 2.0  # loading, and one measurement under way, come on top of a ladder's own time
@@ -103,7 +102,8 @@ class Workshop:
         """
         quantised = self._built(recipe).back_to("int8-static")
         assert quantised.before is not None
-        target = quantised.folder / "ladder"
+        # What int8 saves is another question on another engine; the damage is the same, and measured again.
+        target = quantised.folder / f"ladder-{recipe.engine}-{recipe.precision}"
         if not (target / PASSES_FILE).exists():
             job = Job(
                 kind="ladder",

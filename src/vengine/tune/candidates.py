@@ -43,6 +43,7 @@ class Row:
 
 HALF_RANGE = "half-range-weights"  # 7-bit weights everywhere: no pair sum can overflow
 PORTABLE = "portable-weights"  # fewer bits only where a pair sum could
+IN_FLOAT = "float:"  # and a node's name: it is taken back into float after the quantiser
 _LOSSY: tuple[Level, ...] = ("balanced", "aggressive")
 
 # The largest gains first: a slow model may leave time for some only.

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from vengine.errors import VengineError
 from vengine.graph.sensitivity import Ladder
-from vengine.tune.build import IN_FLOAT, Workshop, spread
+from vengine.tune.build import Workshop, spread
+from vengine.tune.candidates import IN_FLOAT
 from vengine.tune.trial import open_worker
 from vengine.types import Recipe, Task, Trial, Variant
 
@@ -112,6 +113,18 @@ def within_budget(trial: Trial) -> bool:
 def with_floats(recipe: Recipe, names: Sequence[str]) -> Recipe:
     """The recipe with these units in float."""
     return replace(recipe, passes=(*recipe.passes, *(f"{IN_FLOAT}{name}" for name in names)))
+
+
+def lint_notes(winners: Sequence[Trial]) -> tuple[str, ...]:
+    """What the lints found in the graphs that ship, each thing once, and which nodes were taken back into float."""
+    notes: list[str] = []
+    for trial in winners:
+        for result in trial.variant.passes if trial.variant else ():
+            if result.name.startswith("lint:"):
+                notes += [f"{trial.recipe.label}, {result.name}: {node}: {why}" for node, why in result.refusals[:3]]
+        if names := [w.removeprefix(IN_FLOAT) for w in trial.recipe.passes if w.startswith(IN_FLOAT)]:
+            notes.append(f"{trial.recipe.label}: in float, because int8 hurt the answers there: {', '.join(names)}")
+    return tuple(dict.fromkeys(notes))
 
 
 def relative_of(task: Task) -> Relative:

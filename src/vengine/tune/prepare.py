@@ -26,7 +26,7 @@ from vengine.workload import fit_tensors
 if TYPE_CHECKING:
     import numpy as np
 
-    Feeds = dict[str, np.ndarray]
+Feeds = dict[str, "np.ndarray"]
 
 WORKLOAD = Load(name="workload")
 ARRIVING = 32  # texts in a batch of the original, when throughput is the objective and no concurrency is stated

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from vengine.types import Level, Machine, Recipe, RuntimeProfile
+from vengine.tune.candidates import IN_FLOAT
+from vengine.types import PIPELINE_WORDS, Level, Machine, Recipe, RuntimeProfile
 
 _CHUNKS: dict[Level, tuple[int, ...]] = {"safe": (512,), "balanced": (512, 1024), "aggressive": (256, 512, 1024, 2048)}
 
@@ -29,8 +30,11 @@ def profiles(
     Args:
         row_tokens: widths of packed rows to try; () where texts don't come together, or can't be packed.
     """
+    if any(word.startswith(IN_FLOAT) for word in best.passes):
+        row_tokens = ()  # the graph that reads packed rows is exported anew: its nodes have other names
+    words = [word for word in best.passes if word not in PIPELINE_WORDS]  # those rewrite the ordinary export
     rows = [
-        replace(best, passes=(*best.passes, PACKED), profile=replace(p, row_tokens=width, chunk_tokens=_ROW_CHUNK))
+        replace(best, passes=(*words, PACKED), profile=replace(p, row_tokens=width, chunk_tokens=_ROW_CHUNK))
         for p in _packing(best)
         for width in row_tokens
     ]
