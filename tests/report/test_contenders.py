@@ -76,3 +76,16 @@ def test_the_facts_name_speed_accuracy_company_and_memory(sample: dict[str, Any]
 
 def test_a_missed_target_claims_no_speed(failed: dict[str, Any]) -> None:
     assert "speed" not in dict(facts.facts(failed))
+
+
+def test_nodes_in_float_tell_variants_apart() -> None:
+    def trial(*passes: str) -> dict[str, Any]:
+        recipe = {"engine": "openvino", "precision": "int8-static", "profile": {"threads": 2}, "passes": list(passes)}
+        return {"recipe": recipe, "status": "ok"}
+
+    tried = contenders({"trials": [trial(), trial("float:a"), trial("float:a", "float:b", "keep:c")]})[1:]
+    assert [c.label for c in tried] == [
+        "openvino int8-static",
+        "openvino int8-static · 1 in float",
+        "openvino int8-static · 2 in float",
+    ]
