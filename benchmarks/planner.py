@@ -40,6 +40,7 @@ from vengine.verify.metrics import spearman
 ROUNDS = (9, 15)
 SHAPE = Load(name="8x128", batch=8, length=128)
 PROFILE = RuntimeProfile(threads=threads_for(machine()))
+_PART = 250
 CONSTANT, CHANNELS = 400.0, 48  # what breaks the head: channels that carry this, whatever the text
 
 
@@ -291,7 +292,7 @@ def _with_breaking_head(source: Source, folder: Path, data: Path) -> Path:
     path = export(source, folder).path
     texts, intents = work.questions(data, "train")
     with open_worker(_ort(path), None) as session:
-        vectors = np.asarray(TextRunner(session, _tokenizer(source)).run_texts(texts)["sentence_embedding"])
+        vectors = _vectors(TextRunner(session, _tokenizer(source)), texts)
     head = LogisticRegression(max_iter=1000, C=10).fit(vectors, intents)
     width = vectors.shape[1]
     rotation = np.linalg.qr(np.random.default_rng(0).standard_normal((width, width)))[0]
@@ -324,8 +325,14 @@ def _with_breaking_head(source: Source, folder: Path, data: Path) -> Path:
 
 
 def _stsb(runner: TextRunner, first: list[str], second: list[str], scores: list[float]) -> float:
-    one, two = (np.asarray(runner.run_texts(texts)["sentence_embedding"]) for texts in (first, second))
+    one, two = (_vectors(runner, texts) for texts in (first, second))
     return float(spearman((one * two).sum(axis=1), np.array(scores)))
+
+
+def _vectors(runner: TextRunner, texts: list[str]) -> np.ndarray:
+    """In parts: one request of all texts may take longer than a worker is waited for."""
+    parts = (texts[i : i + _PART] for i in range(0, len(texts), _PART))
+    return np.concatenate([np.asarray(runner.run_texts(part)["sentence_embedding"]) for part in parts])
 
 
 def _tokenizer(source: Source) -> Tokenizer:

@@ -18,7 +18,7 @@ from vengine.sources import example_feeds, open_source
 from vengine.tune.build import Workshop
 from vengine.tune.original import kept_variant, original_variant
 from vengine.tune.trial import open_worker
-from vengine.types import Recipe, RuntimeProfile, Sample, Settings, Workload
+from vengine.types import Budget, Recipe, RuntimeProfile, Sample, Settings, Workload
 from vengine.workload.identity import digest_samples
 
 ONE = RuntimeProfile(threads=1)
@@ -180,3 +180,29 @@ def test_a_model_of_several_labels_from_its_data_to_its_verdict(tmp_path: Path) 
     assert {v["samples"] for v in verdicts} == {48}
     assert "logits" in report["side_by_side"][0]["output"]
     assert set(report["side_by_side"][0]["original_answer"].split(", ")) <= {*names, "none"}
+
+
+@pytest.mark.parametrize("metric", ["ndcg@3", None])
+def test_passages_of_queries_are_judged_by_their_order(
+    metric: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import json
+
+    play(monkeypatch, "good")
+    found = texts(90)
+    data = tmp_path / "ranking.jsonl"
+    groups = [found[i : i + 3] for i in range(0, 90, 3)]
+    rows = [{"query": g[0], "passages": [*g[1:], g[0]], "relevance": [0, 0, 2]} for g in groups]
+    data.write_text("\n".join(map(json.dumps, rows)))
+    report = optimize(
+        toy(tmp_path, {"good": {"delay_ms": 0.2}}),
+        data=data,
+        budget=Budget(metric=metric),
+        settings=Settings(time_seconds=5, threads=1),
+        out=tmp_path / "x.vengine",
+        cache=tmp_path / "cache",
+    )
+    (trial,) = report["trials"]
+    assert trial["verdict"]["metric"] == (metric or "ndcg@10")
+    assert (trial["verdict"]["original"], trial["verdict"]["samples"]) == (1.0, 30)
+    assert report["accuracy"]["verdict"] == "pass"

@@ -118,3 +118,16 @@ def test_a_classifiers_answers_stand_side_by_side_in_words(sample: dict[str, Any
     assert "happy 0.9912 → sad" in markdown(sample)
     sample["side_by_side"] = [row | {"original_answer": "", "optimized_answer": ""}]
     assert "+1.250" in html(sample)
+
+
+def test_nodes_in_float_tell_variants_apart() -> None:
+    def trial(*passes: str) -> dict[str, Any]:
+        recipe = {"engine": "openvino", "precision": "int8-static", "profile": {"threads": 2}, "passes": list(passes)}
+        return {"recipe": recipe, "status": "ok"}
+
+    tried = contenders({"trials": [trial(), trial("float:a"), trial("float:a", "float:b", "keep:c")]})[1:]
+    assert [c.label for c in tried] == [
+        "openvino int8-static",
+        "openvino int8-static · 1 in float",
+        "openvino int8-static · 2 in float",
+    ]

@@ -174,8 +174,9 @@ def _refuse_double(data: Workload, lengths: object, concurrency: int, objective:
 def _refuse_unknown_metric(budget: Budget) -> None:
     from vengine.verify.compare import AGREEMENT_NAMES
     from vengine.verify.metrics import get_metric
+    from vengine.verify.ranking import depth_of
 
-    if budget.metric is not None and budget.metric not in AGREEMENT_NAMES:
+    if budget.metric is not None and budget.metric not in AGREEMENT_NAMES and depth_of(budget.metric) is None:
         get_metric(budget.metric, budget.direction)
 
 
