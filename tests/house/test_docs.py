@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -172,3 +173,98 @@ def test_measured_figures_are_those_that_a_benchmark_wrote(page: str) -> None:
     shown = [row.split("|")[3].strip() for row in ROW.findall(section)[2:]]
     wanted = [row.split("|")[3].strip() for row in table.splitlines()[2:]]
     assert shown == wanted
+
+
+CHINESE = ".zh-CN.md"
+TRANSLATED = sorted((ROOT / "docs").rglob(f"*{CHINESE}"))
+FENCED = re.compile(r"^```.*?^```$", re.M | re.S)
+HEADING = re.compile(r"^#+ ", re.M)
+CODE = re.compile(r"`[^`\n]+`")
+FIGURE = re.compile(r"(?<![A-Za-z\d.])\d[\d.,]*")  # int8 and AVX512 are names
+
+
+def english_of(page: Path) -> Path:
+    """The page that a Chinese one is the twin of."""
+    return page.with_name(page.name.removesuffix(CHINESE) + ".md")
+
+
+def figures(text: str) -> Counter[str]:
+    """The numbers in a piece of text outside of code, in whatever order a language puts them."""
+    return Counter(found.rstrip(".,") for found in FIGURE.findall(CODE.sub("", text)))
+
+
+def targets(text: str, page: Path) -> set[str]:
+    """Where a page's links lead; to the Chinese page where there is one."""
+    found = set(LINK.findall(text))
+    twins = {link: link.removesuffix(".md") + CHINESE for link in found if not link.endswith(CHINESE)}
+    return {twins[link] if link in twins and (page.parent / twins[link]).exists() else link for link in found}
+
+
+def untranslated(english: str, chinese: str, page: Path) -> list[str]:
+    """Where two twins say different things, as far as that can be seen without reading either language."""
+    faults = []
+    name = page.name.removesuffix(".md")
+    for text, line in ((english, f"[中文]({name}{CHINESE})"), (chinese, f"[English]({name}.md)")):
+        if text.splitlines()[1:4] != ["", line, ""]:
+            faults.append(f"below the title there must be {line}")
+    if FENCED.findall(english) != FENCED.findall(chinese):
+        faults.append("the code blocks differ")
+    here, there = (FENCED.sub("", "\n".join(text.splitlines()[3:])) for text in (english, chinese))
+    if HEADING.findall(here) != HEADING.findall(there):
+        return [*faults, "the headings differ in number or depth"]
+    if targets(here, page) != set(LINK.findall(there)):
+        faults.append(f"links: {targets(here, page) ^ set(LINK.findall(there))}")
+    for place, (one, two) in enumerate(zip(HEADING.split(here), HEADING.split(there), strict=True)):
+        rows = [ROW.findall(text) for text in (one, two)]
+        if [(row.count("|"), figures(row)) for row in rows[0]] != [(row.count("|"), figures(row)) for row in rows[1]]:
+            faults.append(f"section {place}: the tables' rows or figures differ")
+        if figures(one) != figures(two):
+            faults.append(f"section {place}: figures {(figures(one) - figures(two)) + (figures(two) - figures(one))}")
+        if set(CODE.findall(one)) != set(CODE.findall(two)):
+            faults.append(f"section {place}: code {set(CODE.findall(one)) ^ set(CODE.findall(two))}")
+    return faults
+
+
+@pytest.mark.parametrize("page", TRANSLATED, ids=lambda p: p.name)
+def test_a_chinese_page_tells_what_its_english_twin_tells(page: Path) -> None:
+    english = english_of(page)
+    assert english.is_file()
+    assert untranslated(english.read_text(), page.read_text(), english) == []
+
+
+TWINS = (
+    "# Soak\n\n[中文](soak.zh-CN.md)\n\n```sh\nvengine doctor\n```\n\n"
+    "## Rows\n\nAfter 5 minutes, `--limit`: [how](profile.md).\n\n| what | ms |\n|---|---|\n| int8 | 1,000 |\n",
+    "# 检验\n\n[English](soak.md)\n\n```sh\nvengine doctor\n```\n\n"
+    "## 行\n\n`--limit`：5 分钟后，[方法](profile.zh-CN.md)。\n\n| 项目 | 毫秒 |\n|---|---|\n| int8 | 1,000 |\n",
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        ("", "", None),
+        ("5 分钟后，", "5 分钟之后，", None),  # words are free
+        ("[English](soak.md)\n", "", "below the title"),
+        ("doctor", "inspect", "code blocks"),
+        ("\n## 行", "\n### 行", "headings"),
+        ("\n## 行\n", "\n", "headings"),
+        ("5 分钟", "15 分钟", "figures"),
+        ("1,000 |", "1000 |", "tables"),
+        ("| int8 | 1,000 |\n", "", "tables"),
+        ("| 毫秒 |", "| 毫秒 | |", "tables"),
+        ("--limit", "--limt", "code"),
+        ("profile.zh-CN.md", "profile.md", "links"),
+    ],
+)
+def test_the_check_of_twins_refuses_what_it_must(old: str, new: str, fault: str | None) -> None:
+    english, chinese = TWINS
+    assert old in chinese
+    found = untranslated(english, chinese.replace(old, new, 1) if old else chinese, ROOT / "docs" / "soak.md")
+    assert (found == []) if fault is None else any(fault in line for line in found)
+
+
+def test_the_chinese_readme_links_to_the_chinese_pages() -> None:
+    english, chinese = ROOT / "README.md", ROOT / f"README{CHINESE}"
+    languages = {english.name, chinese.name}
+    assert set(LINK.findall(chinese.read_text())) - languages == targets(english.read_text(), english) - languages
