@@ -64,7 +64,6 @@ def test_passes_come_before_the_quantiser(bert: tuple[Source, Workshop]) -> None
     names = [result.name for result in variant.passes]
     assert names.index("reduce-masks") < names.index("nncf-static-int8")
     assert "GatherND" not in _ops(variant)
-    assert sorted(p.name for p in variant.directory.iterdir() if p.is_dir()) == [], "what was between is gone"
 
 
 def test_passes_that_find_nothing_end_the_trial_with_a_reason(tmp_path: Path) -> None:

@@ -42,6 +42,12 @@ SLOW = trial("slow", 2.0, 3.0, 12.0)
         pytest.param(
             [BEST, NEAR, LARGE, *COPIES], "latency", ["best", "large", "near", "copy 2"], id="close before near copies"
         ),
+        pytest.param(
+            [BEST, trial("thin", 2.0, 5.0), LARGE],
+            "latency",
+            ["best", "large"],
+            id="a trial of a slower hour has fewer cells",
+        ),
         pytest.param([SLOW, BEST], "memory", ["slow", "best"], id="for memory, speed doesn't shut anyone out"),
         pytest.param([trial(str(i), 3.6) for i in range(6)], "latency", ["0", "1", "2", "3"], id="four at most"),
     ],

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from vengine.types import Budget, Sample, Task
@@ -75,7 +75,9 @@ def test_a_sure_answer_that_becomes_surer_is_no_stray() -> None:
     assert fault("classes", after) is None
 
 
-@given(st.integers(0, 10_000), st.floats(0.001, 0.3))
+# Errors of sound int8 variants reach 0.07 of the spread; here the largest sizes reach more than that.
+@given(st.integers(0, 10_000), st.floats(0.001, 0.1))
+@example(6528, 0.1)
 def test_no_sound_variant_is_refused_by_chance(seed: int, size: float) -> None:
     assert fault("classes", near(LOGITS, size, seed)) is None
 

@@ -30,7 +30,8 @@ def finalists(good: Sequence[Trial], objective: Objective) -> list[Trial]:
     and would fill the list.
     """
     close = [t for t in good if objective == "memory" or hope(objective)(t) <= _CLOSE * hope(objective)(good[0])]
-    cells = reversed(range(len(good[0].cells)))
+    # A resumed search may hold trials of a slower hour, whose table was thinned.
+    cells = reversed(range(min(len(t.cells) for t in good)))
     best = [min(good, key=lambda t, i=i: t.cells[i].ms.value) for i in cells]  # type: ignore[misc]
     chosen = {name_of(t): t for t in (good[0], *best[:1], *close, *best[1:])}
     return list(chosen.values())[:_MOST_FINALISTS]
