@@ -10,8 +10,8 @@ rows' outputs back into what the ordinary call would have given.
     NAME_by_slot [rows, slots, …] where the original's output NAME is [batch, …]
     NAME [rows, tokens, …] where it is [batch, length, …]
 
-Best-fit decreasing (Johnson 1973) fills the rows: at most 11/9 of the least possible number, and in practice within
-one row of it.
+Best-fit decreasing (Johnson 1973) fills the rows: of one width, at most one is less than half full. Short texts get
+shorter rows, because attention weighs each token of a row against all others.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ ADDED = ("position_ids", "segment_ids", "slots")
 BY_SLOT = "_by_slot"
 """How the names of outputs end that have a place a text: engines forget what the axes were called."""
 RAGGED_TOKENS = 1 << 16  # so many padded tokens may be handed over in one call: the padding costs nothing but its zeros
+_SHORTEST_ROW = 64
 _LEAST_TOKENS = 4  # a row of n tokens has room for n / 4 texts: fewer slots, fewer shapes, and most texts are longer
 
 
@@ -80,9 +81,10 @@ def pieces_of(calls: Sequence[Feeds]) -> list[Piece]:
 
 
 def rows_of(pieces: Sequence[Piece], row_tokens: int, most: int | None = None) -> list[Row]:
-    """Lay pieces into rows of `row_tokens`; a longer one opens a row of its own length, padded in steps.
+    """Lay pieces into rows of at most `row_tokens`; a longer one opens a row of its own length, padded in steps.
 
     Args:
+        row_tokens: a row is half as wide, and half again down to 64, where its longest text fills half of it at most.
         most: the longest text of the model.
     """
     rows: list[Row] = []
@@ -93,7 +95,7 @@ def rows_of(pieces: Sequence[Piece], row_tokens: int, most: int | None = None) -
             _, place = room.pop(at)
         else:
             place = len(rows)
-            rows.append(Row(width=max(row_tokens, padded_length(piece.length, most))))
+            rows.append(Row(width=max(_width_for(piece.length, row_tokens), padded_length(piece.length, most))))
         row = rows[place]
         row.pieces.append(piece)
         row.used += piece.length
@@ -102,6 +104,13 @@ def rows_of(pieces: Sequence[Piece], row_tokens: int, most: int | None = None) -
     if len(rows) == 1:
         rows[0].width = min(rows[0].width, max(padded_length(rows[0].used, most), len(rows[0].pieces) * _LEAST_TOKENS))
     return rows
+
+
+def _width_for(length: int, row_tokens: int) -> int:
+    width = row_tokens
+    while width >= max(2 * _SHORTEST_ROW, 4 * length):
+        width //= 2
+    return width
 
 
 def fill(rows: Sequence[Row], calls: Sequence[Feeds], names: Sequence[str]) -> dict[str, Array]:

@@ -71,3 +71,18 @@ def test_it_renders_without_a_word_on_the_console(name: str, tmp_path: Path) -> 
     assert console == []
     assert document.count('role="img"') == 2
     assert "<img" not in document
+
+
+def test_the_report_draws_what_a_search_has_measured(sample: dict[str, Any]) -> None:
+    from vengine.report.html import html
+
+    assert 'id="sensitivity"' not in html(sample)
+    sample["sensitivity"] = [
+        {"name": "head <b>", "damage": 0.2, "saved_ms": None, "kept": True},
+        {"name": "layer", "damage": 1e-4, "saved_ms": 0.7, "kept": False},
+        {"name": "broken", "damage": None, "saved_ms": 1.0, "kept": False},
+    ]
+    page = html(sample)
+    assert page.index('id="sensitivity"') < page.index('id="side"')
+    assert "head &lt;b&gt;" in page
+    assert "broken" not in page

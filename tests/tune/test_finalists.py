@@ -45,7 +45,7 @@ SLOW = trial("slow", 2.0, 3.0, 12.0)
         pytest.param(
             [BEST, trial("thin", 2.0, 5.0), LARGE],
             "latency",
-            ["best", "large"],
+            ["best"],
             id="a trial of a slower hour has fewer cells",
         ),
         pytest.param([SLOW, BEST], "memory", ["slow", "best"], id="for memory, speed doesn't shut anyone out"),

@@ -275,6 +275,7 @@ def _run(request: Request, folder: Path, target: Path, started: float, warnings:
             budget=request.budget,
             settings=settings,
             threads=request.threads,
+            ladder=bench.workshop.measured_ladder(),
         )
         return _ship(request, shipment, target, started, (*warnings, *uncovered, *lint_notes(found.winners)))
 

@@ -13,12 +13,14 @@ from vengine.bundle.golden import Golden, text_golden
 from vengine.bundle.write import Draft, Parts, prepare
 from vengine.digests import to_json
 from vengine.sources import example_feeds
+from vengine.tune.candidates import IN_FLOAT
 from vengine.tune.prepare import WORKLOAD, Prepared
 from vengine.tune.search import Found
 from vengine.tune.trial import Original, open_worker
 from vengine.types import Budget, Cell, Interval, Invariance, Machine, Plan, PlanEntry, Settings, Trial, Variant
 
 if TYPE_CHECKING:
+    from vengine.graph.sensitivity import Ladder
     from vengine.tune.race import Times
 
 _GOLDEN_ROWS = 3
@@ -36,6 +38,7 @@ class Shipment:
     budget: Budget
     settings: Settings
     threads: int
+    ladder: Ladder | None = None  # of nodes that int8 hurts, where that had to be measured
 
     @property
     def plan(self) -> Plan:
@@ -168,12 +171,29 @@ def report_of(shipment: Shipment, *, bundle: str, digest: str, command: Sequence
         "fallback": _named(shipment.fallback),
         "cells": to_json(tables(shipment)),
         "speedup": {name: _ratio(ratio) for name, ratio in gains(shipment).items()},
+        "sensitivity": _sensitivity(shipment),
         "accuracy": _accuracy(leader or _nearest(found)),
         "invariance": to_json(_invariance(shipment)),
         "memory": {"original_rss": original.worker.peak_rss_bytes, "optimized_rss": found.planned_rss_bytes},
         "refused": [{"recipe": t.recipe.label, "reason": t.reason} for t in found.trials if t.status != "ok"],
         "reproduce": [" ".join(command), f"vengine verify {bundle}", f"vengine bench {source.location} {bundle}"],
     }
+
+
+def _sensitivity(shipment: Shipment) -> list[dict[str, Any]]:
+    """What quantising each node alone costs and saves, and whether the plan keeps it in float."""
+    if shipment.ladder is None:
+        return []
+    words = {word for trial in shipment.found.winners for word in trial.recipe.passes}
+    return [
+        {
+            "name": hurt.unit,
+            "damage": hurt.damage,
+            "saved_ms": hurt.saved_ms,
+            "kept": f"{IN_FLOAT}{hurt.unit}" in words,
+        }
+        for hurt in shipment.ladder.hurts
+    ]
 
 
 def _workload(prepared: Prepared) -> dict[str, Any]:

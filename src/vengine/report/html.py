@@ -15,19 +15,22 @@ from string import Template
 
 from vengine.report.contenders import Report, part
 from vengine.report.sections import Section, footer, sections
+from vengine.report.sensitivity_chart import sensitivities, sensitivity_section
 from vengine.report.wording import clean
 
+_AT_THE_END = 2  # side by side, and how to reproduce
 _OUTCOME = {"pass": "target met", "fail": "target missed", "undecided": "undecided"}
 
 
 def html(report: Report) -> str:
     """The whole page. Works for any report: what was not measured is left out or said to be missing."""
     outcome = clean(report.get("outcome", ""))
+    parts, found = sections(report), sensitivity_section(sensitivities(report))
     return page(
         title=f"{clean(report.get('bundle', 'vengine'))}: {_OUTCOME.get(outcome, outcome)}",
         version=clean(report.get("vengine", "")),
         created=_date(clean(report.get("created", ""))),
-        parts=sections(report),
+        parts=[*parts[:-_AT_THE_END], *([found] if found.content else []), *parts[-_AT_THE_END:]],
         footer=footer(report, part(report, "source"), part(report, "machine")),
     )
 

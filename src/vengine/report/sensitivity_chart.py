@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from vengine.report.contenders import Report
+from vengine.report.contenders import rows as report_rows
 from vengine.report.curves import marker
 from vengine.report.sections import Section, heading, numbers_table, table, twice
 from vengine.report.svg import Box, Scale, drawing, hint, label, line, log_ticks, place, ticks
-from vengine.report.wording import clean, digits, milliseconds
+from vengine.report.wording import clean, digits, milliseconds, number
 
 _HEIGHT = 380.0
 _NAMED = 8  # nodes whose names are written beside their points
@@ -24,6 +26,17 @@ class Sensitivity:
     damage: float  # what the outputs lose, ≥ 0, in the unit that the caller names
     saved_ms: float  # of one call; below zero where int8 is slower
     kept: bool  # stays in float
+
+
+def sensitivities(report: Report) -> list[Sensitivity]:
+    """The nodes of a report whose damage was measured."""
+    found = []
+    for row in report_rows(report, "sensitivity"):
+        damage, saved = number(row.get("damage")), number(row.get("saved_ms"))
+        if damage is not None and damage >= 0:
+            name = clean(row.get("name", "?"), 200)
+            found.append(Sensitivity(name=name, damage=damage, saved_ms=saved or 0.0, kept=row.get("kept") is True))
+    return found
 
 
 def sensitivity_section(rows: Sequence[Sensitivity], unit: str = "1 − cosine of the outputs") -> Section:

@@ -121,6 +121,11 @@ class Workshop:
             raise WorkerError("no unit's damage could be measured", where=str(target / "build.log"))
         return read_ladder(target)
 
+    def measured_ladder(self) -> Ladder | None:
+        """The ladder that this question's searches measured last; None where none was needed."""
+        found = sorted(self.directory.glob(f"*/*/{LADDER_FILE}"), key=lambda path: path.stat().st_mtime)
+        return read_ladder(found[-1].parent) if found else None
+
     def _built(self, recipe: Recipe) -> Built:
         built = Built(entry=self.model)
         done: list[Step] = []

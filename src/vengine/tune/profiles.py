@@ -15,8 +15,9 @@ from vengine.types import PIPELINE_WORDS, Level, Machine, Recipe, RuntimeProfile
 _CHUNKS: dict[Level, tuple[int, ...]] = {"safe": (512,), "balanced": (512, 1024), "aggressive": (256, 512, 1024, 2048)}
 
 
-ROW_TOKENS = (128, 64)
-"""Attention over a long row is wasted work, and a short one is harder to fill. Rows of 256 won nowhere."""
+ROW_TOKENS = (128,)
+"""Attention over a long row is wasted work, and a short one is harder to fill: short texts get rows of half the width
+by themselves (see `packing.rows_of`), and rows of 256 won nowhere."""
 _ROW_CHUNK = 512
 PACKED = "packed"
 """The pass of recipes whose graph reads packed rows."""
