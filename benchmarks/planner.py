@@ -159,16 +159,18 @@ def breaking_rows(folder: Path) -> list[Row]:
 
 def _accuracy(variant: Variant, source: Source, texts: Sequence[str], right: np.ndarray) -> float:
     with open_worker(variant, None, source.task) as session:
-        logits = np.asarray(TextRunner(session, _tokenizer(source)).run_texts(list(texts))["logits"])
+        runner = TextRunner(session, _tokenizer(source))
+        parts = [runner.run_texts(list(texts[i : i + _PART])) for i in range(0, len(texts), _PART)]
+    logits = np.concatenate([np.asarray(part[source.outputs[0].name]) for part in parts])
     return float((logits.argmax(axis=1) == right).mean())
 
 
 def limited_row(source: Source, bundle: Bundle, folder: Path, texts: Sequence[str]) -> Row:
     """The bundle built here, opened where oneDNN may use AVX2 only."""
     wanted = folder / "texts.txt"
-    wanted.write_text("\n".join(text.replace("\n", " ") for text in texts))
+    wanted.write_text("\n".join(" ".join(text.split()) for text in texts), encoding="utf-8")
     env = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
-    command = [sys.executable, __file__, "--answers", str(bundle.path), str(wanted)]
+    command = [sys.executable, __file__, "--answers", str(bundle.root), str(wanted)]
     done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True)
     got = np.load(folder / "texts.txt.npy")
     with open_worker(original_variant(source, PROFILE.threads), None, source.task) as original:
@@ -186,9 +188,10 @@ def limited_answers(path: Path, texts: Path) -> None:
     """Answer with whatever the bundle chooses on this CPU; prints what it chose."""
     import vengine
 
-    with vengine.load(path) as model:
-        np.save(f"{texts}.npy", np.asarray(model(texts.read_text().splitlines())))
-        print(_chosen(path))
+    runner = vengine.load(path).runner()
+    answers = runner.run_texts(texts.read_text(encoding="utf-8").splitlines())
+    np.save(f"{texts}.npy", np.asarray(answers["sentence_embedding"]))
+    print(_chosen(path))
 
 
 def _chosen(path: Path) -> str:

@@ -175,6 +175,12 @@ def test_measured_figures_are_those_that_a_benchmark_wrote(page: str) -> None:
     assert shown == wanted
 
 
+def test_the_page_of_measurements_shows_what_the_benchmarks_wrote() -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / "_results.py"), "depth"]
+    table = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert table.strip() in (ROOT / "docs" / "measured.md").read_text()
+
+
 CHINESE = ".zh-CN.md"
 TRANSLATED = sorted((ROOT / "docs").rglob(f"*{CHINESE}"))
 FENCED = re.compile(r"^```.*?^```$", re.M | re.S)

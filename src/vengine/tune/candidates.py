@@ -94,9 +94,9 @@ ROWS = (
     Row(engine="onnxruntime", precision="fp32", exactness="reassociates", asked_by=("fp32",)),
     Row(engine="onnxruntime", precision="int8-static", exactness="lossy", levels=_LOSSY, asked_by=("int8",)),
     Row(engine="openvino", precision="fp32", exactness="reassociates", asked_by=("fp32",)),
-    Row(engine="onnxruntime", precision="fp32", exactness="reassociates", asked_by=("fp32",), pipelines=("fused",)),
     Row(engine="onnxruntime", precision="int8-dynamic", exactness="lossy", levels=_LOSSY, asked_by=("int8",)),
     Row(engine="onnxruntime", precision="fp16", exactness="lossy", levels=_LOSSY, wants="fp16", asked_by=("fp16",)),
+    Row(engine="onnxruntime", precision="fp32", exactness="reassociates", asked_by=("fp32",), pipelines=("fused",)),
 )
 # A switch for the whole graph → the same with a file that says which nodes stay in fp32.
 _MIXED = {"bf16": "mixed-bf16", "int8-static-bf16": "int8-static-mixed-bf16"}
