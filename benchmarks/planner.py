@@ -23,7 +23,6 @@ from _results import Row, publish_part
 from vengine.api.optimize import optimize
 from vengine.bundle.read import Bundle, open_bundle
 from vengine.cache import default_cache
-from vengine.digests import from_json
 from vengine.engines.planned import TextRunner
 from vengine.engines.process import WorkerSession
 from vengine.errors import EngineError
@@ -32,8 +31,6 @@ from vengine.graph.quantize import MODEL_FILE
 from vengine.hardware import machine, threads_for
 from vengine.sources import open_source
 from vengine.text import Tokenizer
-from vengine.tune.journal import Journal
-from vengine.tune.original import original_variant
 from vengine.tune.race import Contender, Load, race
 from vengine.tune.trial import open_worker
 from vengine.types import Budget, Interval, Recipe, RuntimeProfile, Sample, Settings, Source, Variant, Workload
@@ -131,13 +128,13 @@ def breaking_rows(folder: Path) -> list[Row]:
     lost = {p: _drop(t) for p, t in plain.items() if p.startswith("int8")}
     dynamic = next(t for t in report["trials"] if t["recipe"]["precision"] == "int8-dynamic")
     right = np.array([names[intent] for intent in intents])
-    least = 1 - _accuracy(_variant(dynamic), broken, texts, right) / _accuracy(
-        original_variant(broken, PROFILE.threads), broken, texts, right
+    least = 1 - _accuracy(work.tried_variant(dynamic), broken, texts, right) / _accuracy(
+        originalwork.tried_variant(broken, PROFILE.threads), broken, texts, right
     )
     kept = [word.removeprefix("float:") for word in mended.recipe.passes]
     trial = next(t for t in report["trials"] if (t["variant"] or {}).get("digest") == mended.digest)
     static = next(t for t in report["trials"] if t is plain.get(mended.recipe.precision))
-    ratio = _race(mended, _variant(static), lambda _: [work.call([128] * 8, 128)], SHAPE)
+    ratio = _race(mended, work.tried_variant(static), lambda _: [work.call([128] * 8, 128)], SHAPE)
     told = ", ".join(f"{p} {100 * d:.1f} %" for p, d in sorted(lost.items()))
     return [
         Row(
@@ -173,7 +170,7 @@ def limited_row(source: Source, bundle: Bundle, folder: Path, texts: Sequence[st
     command = [sys.executable, __file__, "--answers", str(bundle.root), str(wanted)]
     done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True)
     got = np.load(folder / "texts.txt.npy")
-    with open_worker(original_variant(source, PROFILE.threads), None, source.task) as original:
+    with open_worker(originalwork.tried_variant(source, PROFILE.threads), None, source.task) as original:
         want = np.asarray(TextRunner(original, _tokenizer(source)).run_texts(list(texts))["sentence_embedding"])
     worst = float((got * want).sum(axis=1).min())
     return Row(
@@ -248,16 +245,8 @@ def _fastest(report: dict[str, Any], precision: str, with_floats: bool = False) 
     ran = [t for t in report["trials"] if t["recipe"]["precision"].startswith(precision) and t["verdict"]]
     fit = [t for t in ran if t["verdict"]["outcome"] == "pass" and bool(t["recipe"]["passes"]) >= with_floats]
     if not fit:
-        return _variant(min(ran, key=_drop))
-    return _variant(max(fit, key=lambda t: t["ratio"]["value"] if t["ratio"] else 0.0))
-
-
-def _variant(trial: dict[str, Any]) -> Variant:
-    newest = max((default_cache() / "work").glob("*/journal.jsonl"), key=lambda path: path.stat().st_mtime)
-    found = Journal(newest).get(from_json(Recipe, trial["recipe"]))
-    assert found is not None
-    assert found.variant is not None
-    return found.variant
+        return work.tried_variant(min(ran, key=_drop))
+    return work.tried_variant(max(fit, key=lambda t: t["ratio"]["value"] if t["ratio"] else 0.0))
 
 
 def _defaults(model: Path, folder: Path, calls: work.Feeds) -> list[tuple[str, Variant]]:
