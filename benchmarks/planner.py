@@ -31,6 +31,7 @@ from vengine.graph.quantize import MODEL_FILE
 from vengine.hardware import machine, threads_for
 from vengine.sources import open_source
 from vengine.text import Tokenizer
+from vengine.tune.original import original_variant
 from vengine.tune.race import Contender, Load, race
 from vengine.tune.trial import open_worker
 from vengine.types import Budget, Interval, Recipe, RuntimeProfile, Sample, Settings, Source, Variant, Workload
@@ -129,7 +130,7 @@ def breaking_rows(folder: Path) -> list[Row]:
     dynamic = next(t for t in report["trials"] if t["recipe"]["precision"] == "int8-dynamic")
     right = np.array([names[intent] for intent in intents])
     least = 1 - _accuracy(work.tried_variant(dynamic), broken, texts, right) / _accuracy(
-        originalwork.tried_variant(broken, PROFILE.threads), broken, texts, right
+        original_variant(broken, PROFILE.threads), broken, texts, right
     )
     kept = [word.removeprefix("float:") for word in mended.recipe.passes]
     trial = next(t for t in report["trials"] if (t["variant"] or {}).get("digest") == mended.digest)
@@ -170,7 +171,7 @@ def limited_row(source: Source, bundle: Bundle, folder: Path, texts: Sequence[st
     command = [sys.executable, __file__, "--answers", str(bundle.root), str(wanted)]
     done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True)
     got = np.load(folder / "texts.txt.npy")
-    with open_worker(originalwork.tried_variant(source, PROFILE.threads), None, source.task) as original:
+    with open_worker(original_variant(source, PROFILE.threads), None, source.task) as original:
         want = np.asarray(TextRunner(original, _tokenizer(source)).run_texts(list(texts))["sentence_embedding"])
     worst = float((got * want).sum(axis=1).min())
     return Row(
