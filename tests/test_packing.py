@@ -81,24 +81,24 @@ def test_rows_hold_each_piece_once_within_their_width_and_slots(lengths: list[in
 
 
 @pytest.mark.parametrize(
-    ("lengths", "row_tokens", "most", "widths"),
+    ("lengths", "row_tokens", "widths"),
     [
-        ([40] * 3, 128, None, [128]),
-        ([40] * 4, 128, None, [128, 128]),
-        ([16] * 8, 128, None, [64, 64]),  # short texts, shorter rows
-        ([33] + [16] * 6, 128, None, [128, 64]),
-        ([16] * 8, 256, None, [64, 64]),
-        ([256] * 3, 128, None, [256] * 3),
-        ([200, 10, 10], 128, None, [224]),  # the short ones fill what the step of the long one left
-        ([200, 20, 10], 128, None, [224, 64]),
-        ([5], 128, None, [8]),  # one text alone has no row to fill
-        ([5, 6], 128, None, [16]),
-        ([100], 64, 100, [100]),  # never wider than the model's longest text
-        ([0], 64, None, [8]),
+        ([40] * 3, 128, [128]),
+        ([40] * 4, 128, [128, 128]),
+        ([16] * 8, 128, [64, 64]),  # short texts, shorter rows
+        ([33] + [16] * 6, 128, [128, 64]),
+        ([16] * 8, 256, [64, 64]),
+        ([256] * 3, 128, [256] * 3),
+        ([200, 10, 10], 128, [224]),  # the short ones fill what the step of the long one left
+        ([200, 20, 10], 128, [224, 64]),
+        ([5], 128, [8]),  # one text alone has no row to fill
+        ([5, 6], 128, [16]),
+        ([100], 64, [112]),  # padded in steps; position and mask of the padding are nobody's
+        ([0], 64, [8]),
     ],
 )
-def test_widths(lengths: list[int], row_tokens: int, most: int | None, widths: list[int]) -> None:
-    assert [row.width for row in rows_of(pieces_of([call(lengths)]), row_tokens, most)] == widths
+def test_widths(lengths: list[int], row_tokens: int, widths: list[int]) -> None:
+    assert [row.width for row in rows_of(pieces_of([call(lengths)]), row_tokens)] == widths
 
 
 def test_a_hole_in_the_mask_stays_a_hole() -> None:

@@ -17,7 +17,7 @@ shorter rows, because attention weighs each token of a row against all others.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,6 +62,14 @@ class Row:
     def slots(self) -> int:
         return max(1, self.width // _LEAST_TOKENS)
 
+    def placed(self) -> Iterator[tuple[int, Piece, slice, slice]]:
+        """(place in the row from 0, piece, its columns in its call, its columns here)."""
+        start = 0
+        for place, piece in enumerate(self.pieces):
+            of = slice(piece.first, piece.first + piece.length)
+            yield place, piece, of, slice(start, start + piece.length)
+            start += piece.length
+
 
 def pieces_of(calls: Sequence[Feeds]) -> list[Piece]:
     """All texts of padded calls, from the first token that the mask shows to the last one; length 0 shows none."""
@@ -80,12 +88,11 @@ def pieces_of(calls: Sequence[Feeds]) -> list[Piece]:
     return found
 
 
-def rows_of(pieces: Sequence[Piece], row_tokens: int, most: int | None = None) -> list[Row]:
+def rows_of(pieces: Sequence[Piece], row_tokens: int) -> list[Row]:
     """Lay pieces into rows of at most `row_tokens`; a longer one opens a row of its own length, padded in steps.
 
     Args:
-        row_tokens: a row is half as wide, and half again down to 64, where its longest text fills half of it at most.
-        most: the longest text of the model.
+        row_tokens: a row is half as wide, and half again down to 64, where its longest text fills a quarter at most.
     """
     rows: list[Row] = []
     room: list[tuple[int, int]] = []  # (free tokens, place in `rows`), sorted
@@ -95,14 +102,14 @@ def rows_of(pieces: Sequence[Piece], row_tokens: int, most: int | None = None) -
             _, place = room.pop(at)
         else:
             place = len(rows)
-            rows.append(Row(width=max(_width_for(piece.length, row_tokens), padded_length(piece.length, most))))
+            rows.append(Row(width=max(_width_for(piece.length, row_tokens), padded_length(piece.length))))
         row = rows[place]
         row.pieces.append(piece)
         row.used += piece.length
         if row.used < row.width and len(row.pieces) < row.slots:
             insort(room, (row.width - row.used, place))
     if len(rows) == 1:
-        rows[0].width = min(rows[0].width, max(padded_length(rows[0].used, most), len(rows[0].pieces) * _LEAST_TOKENS))
+        rows[0].width = min(rows[0].width, max(padded_length(rows[0].used), len(rows[0].pieces) * _LEAST_TOKENS))
     return rows
 
 
@@ -126,18 +133,15 @@ def fill(rows: Sequence[Row], calls: Sequence[Feeds], names: Sequence[str]) -> d
     made: dict[str, Array] = {name: np.zeros(shape, dtype=np.int64) for name in names if name != "slots"}
     counted = np.arange(width, dtype=np.int64)
     for r, row in enumerate(rows):
-        start = 0
-        for slot, piece in enumerate(row.pieces, 1):
-            feeds, to = calls[piece.call], slice(start, start + piece.length)
-            of = slice(piece.first, piece.first + piece.length)
+        for place, piece, of, to in row.placed():
+            feeds = calls[piece.call]
             for name, array in made.items():
                 if name == "position_ids":
                     array[r, to] = counted[: piece.length]
                 elif name == "segment_ids":
-                    array[r, to] = np.where(feeds["attention_mask"][piece.row, of] != 0, slot, 0)
+                    array[r, to] = np.where(feeds["attention_mask"][piece.row, of] != 0, place + 1, 0)
                 else:
                     array[r, to] = feeds[name][piece.row, of]
-            start += piece.length
     if "slots" in names:
         made["slots"] = np.arange(1, (1 if single else rows[0].slots) + 1, dtype=np.int64)
     return made
@@ -175,15 +179,12 @@ def take(calls: Sequence[Feeds], rows: Sequence[Row], outputs: Mapping[str, Arra
     for packed_name, array in outputs.items():
         pooled, name = is_pooled(packed_name), packed_name.removesuffix(BY_SLOT)
         for r, row in enumerate(rows):
-            start = 0
-            for slot, piece in enumerate(row.pieces):
+            for place, piece, of, here in row.placed():
                 target = _target(calls, into, piece.call, name, array, pooled)
                 if pooled:
-                    target[piece.row] = array[r, slot]
+                    target[piece.row] = array[r, place]
                 else:
-                    of = slice(piece.first, piece.first + piece.length)
-                    target[piece.row, of] = array[r, start : start + piece.length]
-                start += piece.length
+                    target[piece.row, of] = array[r, here]
 
 
 def _target(calls: Sequence[Feeds], into: Sequence[Outputs], call: int, name: str, like: Array, pooled: bool) -> Array:

@@ -13,11 +13,12 @@ import onnx
 import onnx_ir as ir
 import pytest
 from tests.graph.graphs import model, node, pair, random, rewritten, run
+from tests.graph.pair_sums import exact_product, pair_sum_product, share_saturated
 
 from vengine.graph.passes import portable_weights
 from vengine.graph.passes.portable_weights import could_saturate
 from vengine.graph.quantize import COULD_SATURATE, MODEL_FILE, quantize_static
-from vengine.graph.saturation import exact_product, pair_sum_product, reach, share_saturated
+from vengine.graph.saturation import reach
 
 
 @pytest.mark.parametrize(

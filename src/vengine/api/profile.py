@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from vengine.api.calls import call, token_ids, vocabulary_of
 from vengine.api.node_table import middle, table
 from vengine.api.places import events_place, page_place, trace_place, write_whole
-from vengine.bundle.place import is_pack
+from vengine.bundle.place import is_bundle
 from vengine.cache import default_cache
 from vengine.digests import to_json
 from vengine.engines.base import Opening, size_of
@@ -165,7 +165,7 @@ def _subject(
     target: str | Path, shape: tuple[int, int], variant: str | None, threads: int | None, machine: Machine, cache: Path
 ) -> _Subject:
     path = Path(target)
-    if str(target) and ((path / "manifest.json").is_file() or is_pack(path)):
+    if str(target) and is_bundle(path):
         return _of_bundle(path, shape, variant, threads, machine)
     if variant is not None:
         raise UsageError(
@@ -220,17 +220,12 @@ def _variant(bundle: Bundle, wanted: str | None, machine: Machine, size: tuple[i
 def _of_source(spec: str, shape: tuple[int, int], threads: int, cache: Path) -> _Subject:
     from vengine.sources import open_source
     from vengine.tune.original import original_variant
+    from vengine.tune.trial import opening_of
 
     source = open_source(spec, cache=cache / "sources")
     feeds = _feeds(source.name, source.inputs, shape, source.max_tokens, source.tokenizer)
     variant = original_variant(source, threads)
-    opening = Opening(
-        engine=variant.recipe.engine,
-        path=variant.directory / variant.entry,
-        precision=variant.recipe.precision,
-        profile=variant.recipe.profile,
-        task=source.task,
-    )
+    opening = opening_of(variant, source.task)
     return _Subject(name=source.name, kind="source", digest=source.digest, variant=None, opening=opening, feeds=feeds)
 
 

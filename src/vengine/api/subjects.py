@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vengine.api.calls import vocabulary_of
-from vengine.bundle.place import is_pack
+from vengine.bundle.place import is_bundle
 from vengine.engines.base import Opening
 from vengine.engines.process import WorkerSession
 from vengine.text import padded_length
@@ -55,7 +55,7 @@ def subject_of(target: str | Path, machine: Machine, threads: int | None, cache:
         VengineError: it can't be read.
     """
     path = Path(target)
-    if str(target) and ((path / "manifest.json").is_file() or is_pack(path)):
+    if str(target) and is_bundle(path):
         return _of_bundle(path, machine, threads)
     return _of_source(str(target), machine, threads, cache)
 
@@ -84,16 +84,11 @@ def _of_source(spec: str, machine: Machine, threads: int | None, cache: Path) ->
     from vengine.hardware import threads_for
     from vengine.sources import open_source
     from vengine.tune.original import original_variant
+    from vengine.tune.trial import opening_of
 
     source = open_source(spec, cache=cache / "sources")
     variant = original_variant(source, threads_for(machine, threads))
-    opening = Opening(
-        engine=variant.recipe.engine,
-        path=variant.directory / variant.entry,
-        precision=variant.recipe.precision,
-        profile=variant.recipe.profile,
-        task=source.task,
-    )
+    opening = opening_of(variant, source.task)
     return Subject(
         name=source.name,
         kind="source",

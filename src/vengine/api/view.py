@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vengine.api.graph_server import GraphServer, Picture, netron_files
-from vengine.bundle.place import is_pack
+from vengine.bundle.place import is_bundle
 from vengine.cache import default_cache
 from vengine.engines.base import model_files
 from vengine.errors import BundleError, UsageError
@@ -80,7 +80,7 @@ def served(
 def pictures(target: str | Path, folder: Path, *, variant: str | None, cache: Path) -> list[Picture]:
     """What is shown for a target. `folder` takes the files that are made for it."""
     path = Path(target)
-    if str(target) and ((path / "manifest.json").is_file() or is_pack(path)):
+    if str(target) and is_bundle(path):
         found = _of_bundle(path, variant)
         return [*found, _as_it_runs(found[0].path, folder)] if _alone(found) else found
     if variant is not None:

@@ -33,6 +33,11 @@ def backup_of(target: Path) -> Path:
     return target.with_name(f".{target.name}.old")
 
 
+def is_bundle(path: Path) -> bool:
+    """Whether there is a bundle: a folder with a manifest, or one packed into a file."""
+    return (path / "manifest.json").is_file() or is_pack(path)
+
+
 def is_pack(path: Path) -> bool:
     """True for a file that begins as a zip with a manifest."""
     name = MANIFEST.encode()

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from vengine.graph.known import constant, made_by
+from vengine.graph.known import made_by
 from vengine.types import PassResult
 
 if TYPE_CHECKING:
@@ -178,16 +178,6 @@ def _shares_heads(node: ir.Node) -> bool:
         return False
     shapes = [value.shape for value in node.inputs[:2] if value is not None and value.shape is not None]
     return len(shapes) == 2 and len(shapes[0]) == len(shapes[1]) == 4 and shapes[0][1] != shapes[1][1]
-
-
-def unfused_biases(graph: ir.Graph) -> int:
-    """Products whose bias is still an Add of its own."""
-    return sum(
-        node.op_type == "Add"
-        and any(made_by(value, "MatMul") is not None for value in node.inputs)
-        and any(value is not None and (value.is_initializer() or constant(value) is not None) for value in node.inputs)
-        for node in graph
-    )
 
 
 _FUSIONS: Mapping[str, _Fusion] = {

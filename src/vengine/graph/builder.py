@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from vengine.digests import from_json, to_json
 from vengine.errors import VengineError
@@ -28,6 +28,7 @@ from vengine.types import PassResult, Source
 if TYPE_CHECKING:
     import numpy as np
 
+T = TypeVar("T")
 PASSES_FILE = "passes.json"
 LADDER_FILE = "ladder.json"
 _FEW = 8  # calls on which a keep-list is searched: each costs a run for each question
@@ -129,7 +130,7 @@ def _half(job: Job) -> tuple[PassResult, ...]:
         job.model,
         job.target,
         "fp16" if job.kind == "fp16" else "bf16",
-        few(_calibration(job)),
+        spread(sorted(_calibration(job), key=_size), _FEW),
         keep=job.keep,
         op_types=job.op_types,
         keep_io_types=job.keep_io_types,
@@ -168,12 +169,15 @@ def read_ladder(folder: Path) -> Ladder:
     return from_json(Ladder, json.loads((folder / LADDER_FILE).read_text()))
 
 
-def few(feeds: list[dict[str, np.ndarray]], most: int = _FEW) -> list[dict[str, np.ndarray]]:
-    """Some of the calls, of all sizes, the largest included."""
-    by_size = sorted(feeds, key=lambda feed: sum(array.size for array in feed.values()))
-    if len(by_size) <= most:
-        return by_size
-    return [by_size[place * (len(by_size) - 1) // (most - 1)] for place in range(most)]
+def spread(items: Sequence[T], count: int) -> list[T]:
+    """So many of the items, evenly spaced, the first and the last among them."""
+    if len(items) <= count:
+        return list(items)
+    return [items[i * (len(items) - 1) // (count - 1)] for i in range(count)]
+
+
+def _size(feed: Mapping[str, Any]) -> int:
+    return sum(int(array.size) for array in feed.values())
 
 
 def write_feeds(path: Path, feeds: list[dict[str, np.ndarray]]) -> None:

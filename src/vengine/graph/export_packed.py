@@ -51,8 +51,12 @@ def export_packed(source: Source, directory: Path) -> tuple[PassResult, ...]:
     original = torch_run(huggingface.load_module(source.path, source.task))
     refused: list[str] = []
     for mask in MASKS:
-        packed = load_packed(source.path, source.task, mask)
-        program = _traced(packed, source)
+        try:
+            packed = load_packed(source.path, source.task, mask)
+            program = _traced(packed, source)
+        except ExportError as error:
+            refused.append(error.what)
+            continue
         for opset in OPSETS:
             try:
                 write_program(program, directory, opset, _specs(packed))
@@ -61,7 +65,8 @@ def export_packed(source: Source, directory: Path) -> tuple[PassResult, ...]:
             except ExportError as error:
                 refused.append(f"opset {opset}, {mask} mask: {error.what}")
     remove(directory)
-    raise ExportError("the packed graph doesn't agree with the original: " + "; ".join(refused), where=source.location)
+    reasons = "; ".join(dict.fromkeys(refused))
+    raise ExportError(f"no packed graph agrees with the original: {reasons}", where=source.location)
 
 
 def _traced(packed: PackedModule, source: Source) -> Any:

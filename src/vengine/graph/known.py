@@ -38,14 +38,14 @@ def is_initializer(value: ir.Value) -> bool:
     return value.is_initializer() and not value.is_graph_input()
 
 
-def add_initializer(model: ir.Model, name: str, array: Any) -> ir.Value:
+def add_initializer(graph: ir.Graph, name: str, array: Any) -> ir.Value:
     """A new constant of the graph."""
     import onnx_ir as ir
 
     dtype = ir.DataType.from_numpy(array.dtype)
     value = ir.Value(name=name, shape=ir.Shape(array.shape), type=ir.TensorType(dtype))
     value.const_value = ir.tensor(array, name=name)
-    model.graph.register_initializer(value)
+    graph.register_initializer(value)
     return value
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from vengine.errors import UsageError
 from vengine.graph.half_precision import HALF_TYPES, HalfType, check, convert, lost_weights
-from vengine.graph.keep_list import find_keep_list, forced
+from vengine.graph.keep_list import find_keep_list
 from vengine.graph.rounding import Feeds, typed_model
 from vengine.types import PassResult
 
@@ -26,7 +26,6 @@ def write_half(
     kind: str,
     samples: Sequence[Feeds],
     *,
-    search: bool = True,
     keep: Collection[str] = (),
     op_types: Collection[str] = (),
     keep_io_types: bool = True,
@@ -38,7 +37,6 @@ def write_half(
         model: the ONNX file in fp32.
         kind: "fp16" or "bf16".
         samples: calls on which the keep-list is searched.
-        search: False: keep what `keep` names and nothing else.
         keep: operator types or node names that stay in fp32 in any case.
         op_types: operator types or node names that may be converted; () = all that take the type.
         keep_io_types: inputs and outputs stay in fp32.
@@ -52,12 +50,7 @@ def write_half(
     """
     half = HALF_TYPES[kind]
     graph = typed_model(model)
-    if search:
-        found = find_keep_list(model, half, samples, force=keep, only=op_types, tight=tight)
-        kept = found.kept
-    else:
-        names = [node.name or "" for node in graph.graph]
-        kept = forced(model, names, force=keep, only=op_types)
+    kept = find_keep_list(model, half, samples, force=keep, only=op_types, tight=tight).kept
     stays = {k.node for k in kept}
     weights = _weights_told(graph, half, stays)
     count = convert(graph, half, stays, keep_io_types=keep_io_types)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from vengine.errors import UsageError
+from vengine.graph.export import DATA, EXTERNAL_FROM_BYTES, MODEL
 from vengine.graph.export_checks import Case, cases_for, compare
 from vengine.graph.known import is_initializer
 from vengine.graph.passes import (
@@ -50,8 +51,6 @@ class Pass(Protocol):
         ...
 
 
-MODEL, DATA = "model.onnx", "model.onnx.data"
-EXTERNAL_FROM_BYTES = 1024
 CLEAN: tuple[Any, ...] = (
     fold_constants,
     drop_identities,

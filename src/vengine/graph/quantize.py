@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from vengine.errors import EngineMissing, UsageError
 from vengine.graph import lints, units
+from vengine.graph.keep_list import require_word
 from vengine.graph.passes import idle_quantizers, late_dequantize, portable_weights, unsigned_activations
 from vengine.types import PassResult
 
@@ -37,7 +38,6 @@ def quantize_static(
     half_range: bool = False,
     op_types: Sequence[str] = (),
     keep: Sequence[str] = (),
-    in_float: Sequence[str] = (),
     portable: bool = False,
 ) -> tuple[PassResult, ...]:
     """Write `target`/model.onnx: weights int8 per channel, activations uint8 per tensor.
@@ -48,14 +48,13 @@ def quantize_static(
         half_range: weights use 7 of their 8 bits, so that no pair sum overflows 16 bits on a CPU without VNNI.
         op_types: quantise only these operator types; () = what the quantiser knows.
         keep: operator types or node names that stay in float: the quantiser never sees them.
-        in_float: units (`graph.units`) that are taken back into float after the quantiser.
         portable: shrink weights where a CPU without VNNI could saturate, and only there (`passes.portable_weights`).
 
     Raises:
-        UsageError: `keep`, `op_types` or `in_float` names nothing in the graph, or nothing was quantised.
+        UsageError: `keep` or `op_types` names nothing in the graph, or nothing was quantised.
     """
     calibrated(model, target, calibration, transformer=transformer, half_range=half_range, op_types=op_types, keep=keep)
-    return finish(model, target / RAW_FOLDER, target, in_float=in_float, portable=portable)
+    return finish(model, target / RAW_FOLDER, target, portable=portable)
 
 
 def calibrated(
@@ -240,13 +239,9 @@ def quantize_ir(
 
 def _ignored(nodes: Sequence[tuple[str, str]], op_types: Sequence[str], keep: Sequence[str]) -> list[str]:
     """Names of the (name, type) nodes that stay in float; every word of the user must mean something."""
-    names, types = {name for name, _ in nodes}, {kind for _, kind in nodes}
+    types = dict(nodes)
     for word in (*keep, *op_types):
-        if word not in types and word not in names:
-            raise UsageError(
-                f"{word!r} is neither an operator type nor a node name of this graph",
-                next_step=f"operator types here: {', '.join(sorted(types))}",
-            )
+        require_word(word, types)
     kept = {name for name, kind in nodes if name in keep or kind in keep}
     if op_types:
         kept |= {name for name, kind in nodes if kind not in op_types and name not in op_types}

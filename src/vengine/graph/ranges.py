@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vengine.graph.half_precision import HalfType, convertible
+from vengine.graph.known import add_initializer
 from vengine.graph.rounding import Feeds, session_of, typed_model
 
 if TYPE_CHECKING:
@@ -265,11 +266,7 @@ class _Gauges:
         return self._initializer(np.array(value, np.float32))
 
     def _initializer(self, array: Any) -> ir.Value:
-        tensor = self._ir.tensor(array)
-        made = self._ir.Value(name=self._name(), shape=tensor.shape, type=self._ir.TensorType(tensor.dtype))
-        made.const_value = tensor
-        self._graph.register_initializer(made)
-        return made
+        return add_initializer(self._graph, self._name(), array)
 
     def _sizes(self, value: ir.Value) -> ir.Value:
         endless = self._made("IsInf", value)

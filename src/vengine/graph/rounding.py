@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vengine.graph.half_precision import HalfType, allows, convertible
+from vengine.graph.known import add_initializer
+from vengine.graph.switches import SWITCHES, add_switches
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
 Feeds = Mapping[str, Any]
-_SWITCHES = "vengine_switches"
 _FLOOR = 1e-12
 
 
@@ -60,7 +61,7 @@ class Rounding:
     def _run(self, sample: Feeds, on: Collection[str]) -> list[Any]:
         chosen = set(on)
         switches = np.array([name in chosen for name in self.names], bool)
-        found: list[Any] = self._session.run(self._outputs, {**sample, _SWITCHES: switches})
+        found: list[Any] = self._session.run(self._outputs, {**sample, SWITCHES: switches})
         return found
 
 
@@ -105,19 +106,10 @@ class _Switches:
         self._rounded: dict[ir.Value, ir.Value] = {}
 
     def install(self) -> None:
-        ir, graph = self._ir, self._model.graph
-        switches = ir.Value(name=_SWITCHES, shape=ir.Shape([len(self._names)]), type=ir.TensorType(ir.DataType.BOOL))
-        graph.inputs.append(switches)
+        graph = self._model.graph
         by_name = {node.name: node for node in graph}
-        for place, name in enumerate(self._names):
-            number = ir.Value(name=f"{_SWITCHES}_{place}_at", shape=ir.Shape([]), type=ir.TensorType(ir.DataType.INT64))
-            number.const_value = ir.tensor(np.array(place, np.int64), name=number.name)
-            graph.register_initializer(number)
-            node = by_name[name]
-            pick = ir.node("Gather", [switches, number], name=f"{_SWITCHES}_{place}")
-            pick.outputs[0].name = pick.name
-            graph.insert_before(node, pick)
-            self._switch(node, pick.outputs[0])
+        for name, switch in zip(self._names, add_switches(graph, len(self._names)), strict=True):
+            self._switch(by_name[name], switch)
 
     def _switch(self, node: ir.Node, on: ir.Value) -> None:
         float32, opsets = self._ir.DataType.FLOAT, self._model.opset_imports
@@ -174,11 +166,7 @@ class _Switches:
         assert value.const_value is not None
         with np.errstate(over="ignore"):
             rounded = value.const_value.numpy().astype(self._half.numpy).astype(np.float32)
-        name = f"{value.name}_rounded"
-        made = self._ir.Value(name=name, shape=value.shape, type=value.type)
-        made.const_value = self._ir.tensor(rounded, name=name)
-        self._model.graph.register_initializer(made)
-        return made
+        return add_initializer(self._model.graph, f"{value.name}_rounded", rounded)
 
 
 def _users(value: ir.Value) -> list[Any]:

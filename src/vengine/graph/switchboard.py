@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vengine.graph.passes import idle_quantizers
+from vengine.graph.switches import SWITCHES, add_switches
 from vengine.graph.units import Unit, float_value, units_of
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 Feeds = dict[str, npt.NDArray[Any]]
 Relative = Literal["own", "spread"]
-_SWITCHES = "vengine_in_float"
 _LEAST_FEEDS, _MEASUREMENTS = 3, 40
 
 
@@ -104,27 +104,20 @@ class Switchboard:
     def _run(self, in_float: frozenset[str], feed: Feeds) -> list[npt.NDArray[np.float64]]:
         switches = np.zeros(len(self.units), bool)
         switches[[self._number[name] for name in in_float]] = True
-        return [np.asarray(o, np.float64) for o in self._session.run(self._floats, {**feed, _SWITCHES: switches})]
+        return [np.asarray(o, np.float64) for o in self._session.run(self._floats, {**feed, SWITCHES: switches})]
 
 
 def _switch(before: ir.Model, after: ir.Model, units: Sequence[Unit]) -> None:
     import onnx_ir as ir
 
-    switches = ir.Value(name=_SWITCHES, shape=ir.Shape([len(units)]), type=ir.TensorType(ir.DataType.BOOL))
-    after.graph.inputs.append(switches)
     nodes = {node.name: node for node in after.graph}
-    for i, unit in enumerate(units):
-        number = ir.Value(name=f"vengine_unit_{i}", shape=ir.Shape([]), type=ir.TensorType(ir.DataType.INT64))
-        number.const_value = ir.tensor(np.array(i, np.int64), name=number.name)
-        after.graph.register_initializer(number)
-        switch = ir.node("Gather", [switches, number], name=f"vengine_switch_{i}")
-        after.graph.insert_before(next(iter(after.graph)), switch)
+    for i, (unit, switch) in enumerate(zip(units, add_switches(after.graph, len(units)), strict=True)):
         for j, place in enumerate(unit.places):
             node = nodes[place.node]
             quantized = node.inputs[place.index]
             choice = ir.node(
                 "Where",
-                [switch.outputs[0], float_value(before, after, place), quantized],
+                [switch, float_value(before, after, place), quantized],
                 name=f"vengine_choice_{i}_{j}",
             )
             after.graph.insert_before(node, choice)

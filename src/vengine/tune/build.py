@@ -16,12 +16,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from vengine.digests import canonical_json, digest_json, digest_tree, from_json
 from vengine.engines.base import model_files
 from vengine.errors import UsageError, VengineError, WorkerError
-from vengine.graph.builder import LADDER_FILE, PASSES_FILE, USER_FAULT, Job, read_ladder, write_feeds
+from vengine.graph.builder import LADDER_FILE, PASSES_FILE, USER_FAULT, Job, read_ladder, spread, write_feeds
 from vengine.graph.quantize import RAW_FOLDER
 from vengine.graph.sensitivity import Ladder
 from vengine.packing import ADDED, fill, pieces_of, rows_of
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from vengine.graph.switchboard import Relative
 
-T = TypeVar("T")
 BACK_TO_FLOAT = "back-to-float"
 _LADDER_FEEDS = 12
 _PATIENCE = 2.0  # loading, and one measurement under way, come on top of a ladder's own time
@@ -197,18 +196,6 @@ def steps(recipe: Recipe) -> list[Step]:
     if recipe.precision in _NARROWED:
         found.append((_NARROWED[recipe.precision], words))
     return found
-
-
-def plain_recipe(recipe: Recipe) -> Recipe:
-    """The same recipe with nothing taken back into float."""
-    return replace(recipe, passes=tuple(word for word in recipe.passes if not word.startswith(IN_FLOAT)))
-
-
-def spread(items: Sequence[T], count: int) -> list[T]:
-    """So many of the items, evenly spaced, the first and the last among them."""
-    if len(items) <= count:
-        return list(items)
-    return [items[i * (len(items) - 1) // (count - 1)] for i in range(count)]
 
 
 def _supervise(job: Job, feeds: Sequence[dict[str, np.ndarray]], threads: int, timeout_s: float) -> None:

@@ -13,8 +13,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vengine.errors import VengineError
+from vengine.graph.builder import spread
 from vengine.graph.sensitivity import Ladder
-from vengine.tune.build import Workshop, spread
+from vengine.tune.build import Workshop
 from vengine.tune.candidates import IN_FLOAT
 from vengine.tune.trial import open_worker
 from vengine.types import Recipe, Task, Trial, Variant
@@ -42,13 +43,21 @@ def refused_for_accuracy(trials: Sequence[Trial]) -> list[Trial]:
     ]
 
 
-def mend(workshop: Workshop, trials: Sequence[Trial], task: Task, seconds: float, attempt: Try) -> list[Trial]:
+def mend(
+    workshop: Workshop,
+    trials: Sequence[Trial],
+    task: Task,
+    seconds: float,
+    attempt: Try,
+    note: Callable[[str], None] = lambda _: None,
+) -> list[Trial]:
     """Try rungs of the first refused recipe's ladder, then the rung that passes with the other engines.
 
     Args:
         trials: all so far.
         seconds: for measuring the ladder.
         attempt: builds and judges a recipe; what it returns is journalled.
+        note: told why a trial could not be mended.
 
     Returns:
         The new trials, in the order tried.
@@ -64,8 +73,9 @@ def mend(workshop: Workshop, trials: Sequence[Trial], task: Task, seconds: float
         try:
             saved = saved_ms(workshop, trial, float_variant(workshop, trial, trials))
             ladder = workshop.ladder(trial.recipe, saved, relative_of(task), seconds)
-        except VengineError:
-            continue  # without a ladder the refused trial stands as it is
+        except VengineError as error:  # without a ladder the refused trial stands as it is
+            note(f"{trial.recipe.label} can't be mended: {error.what}")
+            continue
         more, passing = lowest_passing(trial.recipe, ladder, attempt)
         tried += more
     return tried

@@ -183,7 +183,14 @@ def _mended(bench: Bench, trials: Sequence[Trial]) -> list[Trial]:
     bench.tell({"event": "phase", "name": "find the nodes that int8 hurts"})
     seconds = min(bench.left(_MENDS_END), _LADDER_SHARE * bench.settings.time_seconds)
     task = bench.prepared.source.task
-    return mend(bench.workshop, trials, task, seconds, lambda recipe: _attempts(bench, [recipe], _MENDS_END)[0])
+    return mend(
+        bench.workshop,
+        trials,
+        task,
+        seconds,
+        attempt=lambda recipe: _attempts(bench, [recipe], _MENDS_END)[0],
+        note=lambda text: bench.tell({"event": "note", "text": text}),
+    )
 
 
 def _attempts(bench: Bench, recipes: Sequence[Recipe], share: float, *, optional: bool = False) -> list[Trial]:

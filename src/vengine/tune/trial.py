@@ -56,19 +56,16 @@ def open_worker(variant: Variant, memory_limit_bytes: int | None, task: Task | N
     )
 
 
+def opening_of(variant: Variant, task: Task | None = None) -> Opening:
+    """What its engine is asked to open."""
+    recipe = variant.recipe
+    path = variant.directory / variant.entry
+    return Opening(engine=recipe.engine, path=path, precision=recipe.precision, profile=recipe.profile, task=task)
+
+
 def open_plan(plan: Plan, variants: Sequence[Variant], task: Task | None = None) -> WorkerSession:
     """Several variants under a plan in one process, as a bundle runs them."""
-    openings = {
-        v.digest: Opening(
-            engine=v.recipe.engine,
-            path=v.directory / v.entry,
-            precision=v.recipe.precision,
-            profile=v.recipe.profile,
-            task=task,
-        )
-        for v in variants
-    }
-    return WorkerSession.planned(plan, openings)
+    return WorkerSession.planned(plan, {v.digest: opening_of(v, task) for v in variants})
 
 
 def answers(session: Session, prepared: Prepared, batch_tokens: int = BATCH_TOKENS) -> dict[str, Output]:

@@ -132,7 +132,7 @@ def _refusal(node: ir.Node) -> str:
 def _shape(model: ir.Model, name: str, width: int) -> ir.Value:
     import numpy as np
 
-    return add_initializer(model, name, np.array([0, 0, width], np.int64))
+    return add_initializer(model.graph, name, np.array([0, 0, width], np.int64))
 
 
 def _bias(model: ir.Model, node: ir.Node, mask: ir.Value, biases: dict[ir.Value, ir.Value]) -> ir.Value:
@@ -157,7 +157,7 @@ def _number(model: ir.Model, name: str, dtype: ir.DataType, number: float | None
     import numpy as np
 
     kind = dtype.numpy()
-    return add_initializer(model, name, np.array(lowest(kind.name) if number is None else number, kind))
+    return add_initializer(model.graph, name, np.array(lowest(kind.name) if number is None else number, kind))
 
 
 def _zero_biases(model: ir.Model) -> None:
@@ -179,7 +179,7 @@ def _zero_biases(model: ir.Model) -> None:
         zeros = np.zeros(sum(width for width in widths if isinstance(width, int)), dtype)
         if len(node.inputs) < 4:
             node.resize_inputs(4)
-        node.replace_input_with(3, add_initializer(model, f"{node.outputs[0].name}_no_bias", zeros))
+        node.replace_input_with(3, add_initializer(model.graph, f"{node.outputs[0].name}_no_bias", zeros))
 
 
 def _join_weights(model: ir.Model) -> None:
@@ -196,4 +196,4 @@ def _join_weights(model: ir.Model) -> None:
             parts = [part.const_value.numpy() for part in concat.inputs if part is not None and part.const_value]
             joined = np.concatenate(parts, axis=integer(concat, "axis", 0))
             name = f"{node.name or node.outputs[0].name}_{'weight' if joined.ndim > 1 else 'bias'}_qkv"
-            node.replace_input_with(place, add_initializer(model, name, joined))
+            node.replace_input_with(place, add_initializer(model.graph, name, joined))

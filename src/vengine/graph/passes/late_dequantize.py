@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vengine.graph.known import add_initializer
 from vengine.types import PassResult
 
 if TYPE_CHECKING:
@@ -79,9 +80,7 @@ def _swap(model: ir.Model, gather: ir.Node, dequantize: ir.Node) -> None:
     floats = ir.node("Cast", integers.outputs, attributes={"to": ir.DataType.FLOAT.value}, name=f"{name}_floats")
     new, factor = [integers, floats], scale
     if len(scale.shape) == 1:
-        last = ir.Value(name=f"{name}_last_axis", shape=ir.Shape([1]), type=ir.TensorType(ir.DataType.INT64))
-        last.const_value = ir.tensor(np.array([-1], np.int64), name=last.name)
-        model.graph.register_initializer(last)
+        last = add_initializer(model.graph, f"{name}_last_axis", np.array([-1], np.int64))
         scales = ir.node("Gather", [scale, rows], attributes={"axis": 0}, name=f"{name}_scales")
         column = ir.node("Unsqueeze", [scales.outputs[0], last], name=f"{name}_column")
         new += [scales, column]

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from vengine.graph.known import add_initializer
 from vengine.graph.saturation import reach
 from vengine.types import PassResult
 
@@ -153,11 +154,7 @@ def _set(node: ir.Node, index: int, array: Any) -> None:
     """A constant of its own: others may share the old one."""
     import onnx_ir as ir
 
-    old = node.inputs[index]
+    old, graph = node.inputs[index], node.graph
     assert old is not None
-    name = f"{old.name}_portable"
-    kind = ir.TensorType(ir.DataType.from_numpy(array.dtype))
-    value = ir.Value(name=name, shape=ir.Shape(array.shape), type=kind, const_value=ir.tensor(array, name=name))
-    assert node.graph is not None
-    node.graph.register_initializer(value)
-    node.replace_input_with(index, value)
+    assert isinstance(graph, ir.Graph)
+    node.replace_input_with(index, add_initializer(graph, f"{old.name}_portable", array))

@@ -179,7 +179,7 @@ def _replace(model: ir.Model, node: ir.Node, op: str, inputs: Sequence[ir.Value]
 def _ints(model: ir.Model, name: str, numbers: Sequence[int]) -> ir.Value:
     import numpy as np
 
-    return add_initializer(model, name, np.array(numbers, np.int64))
+    return add_initializer(model.graph, name, np.array(numbers, np.int64))
 
 
 def _typed(value: ir.Value, name: str, dtype: str, shape: Sequence[int]) -> None:

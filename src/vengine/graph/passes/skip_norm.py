@@ -56,6 +56,6 @@ def _zero_biases(model: ir.Model) -> None:
         key = (array.size, str(array.dtype))
         if key not in zeros:
             name = f"norm_bias_of_zeros_{array.size}"
-            zeros[key] = add_initializer(model, name, np.zeros(array.shape, array.dtype))
+            zeros[key] = add_initializer(model.graph, name, np.zeros(array.shape, array.dtype))
         node.resize_inputs(3)
         node.replace_input_with(2, zeros[key])

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vengine.graph.known import add_initializer
 from vengine.types import PassResult
 
 if TYPE_CHECKING:
@@ -51,15 +52,11 @@ def run(model: ir.Model) -> PassResult:
 
 def _shifted(model: ir.Model, zero: ir.Value, shifted: dict[str, ir.Value]) -> ir.Value:
     import numpy as np
-    import onnx_ir as ir
 
     assert zero.name is not None
     assert zero.const_value is not None
     if zero.name not in shifted:
         data = (zero.const_value.numpy().astype(np.int16) + _SHIFT).astype(np.uint8)
-        name = f"{zero.name}_u8"
-        value = ir.Value(name=name, shape=ir.Shape(data.shape), type=ir.TensorType(ir.DataType.UINT8))
-        value.const_value = ir.tensor(data, name=name)
-        model.graph.register_initializer(value)
+        value = add_initializer(model.graph, f"{zero.name}_u8", data)
         shifted[zero.name] = value
     return shifted[zero.name]
