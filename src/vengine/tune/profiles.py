@@ -18,7 +18,8 @@ _CHUNKS: dict[Level, tuple[int, ...]] = {"safe": (512,), "balanced": (512, 1024)
 ROW_TOKENS = (128,)
 """Attention over a long row is wasted work, and a short one is harder to fill: short texts get rows of half the width
 by themselves (see `packing.rows_of`), and rows of 256 won nowhere."""
-_ROW_CHUNK = 512
+_ROW_CHUNK = 768
+"""Tokens a call of packed rows: calls of 512 cut 32 short texts in two (12 % slower), calls of all rows won nowhere."""
 PACKED = "packed"
 """The pass of recipes whose graph reads packed rows."""
 
