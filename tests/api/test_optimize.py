@@ -180,6 +180,13 @@ def test_a_model_of_several_labels_from_its_data_to_its_verdict(tmp_path: Path) 
     assert {v["samples"] for v in verdicts} == {48}
     assert "logits" in report["side_by_side"][0]["output"]
     assert set(report["side_by_side"][0]["original_answer"].split(", ")) <= {*names, "none"}
+    watched = report["breakdown"]
+    assert [row["who"] for row in watched] == ["original", "bundle"]
+    assert watched[1]["engine"] == "onnxruntime"
+    for row in watched:
+        told = sum(share["ms"] for share in row["shares"]) + row["gap_ms"]
+        assert told == pytest.approx(row["wall_ms"], rel=0.05)
+        assert row["nodes"][0]["ms"] >= row["nodes"][-1]["ms"] > 0
 
 
 @pytest.mark.parametrize("metric", ["ndcg@3", None])

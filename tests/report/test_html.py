@@ -108,7 +108,7 @@ def test_only_our_own_style_and_script_may_run(sample: dict[str, Any]) -> None:
 
 def test_all_parts_are_there(sample: dict[str, Any]) -> None:
     anchors = [a["id"] for t, a in Reader(html(sample)).found if t == "section"]
-    wanted = "glance race accuracy length memory traffic refused verdict changes side reproduce"
+    wanted = "glance race accuracy length memory traffic refused verdict changes breakdown side reproduce"
     assert anchors == wanted.split()
 
 

@@ -311,6 +311,7 @@ def _workshop(request: Request, folder: Path, model: Path, calibration: list[Any
 
 def _ship(request: Request, shipment: Any, target: Path, started: float, warnings: tuple[str, ...]) -> dict[str, Any]:
     """Write the bundle, and run it from there beside the original."""
+    from vengine.api.breakdown import breakdown
     from vengine.api.compare import side_by_side
     from vengine.api.shipping import draft_bundle, report_of
     from vengine.bundle.write import write_bundle
@@ -320,6 +321,7 @@ def _ship(request: Request, shipment: Any, target: Path, started: float, warning
     draft = draft_bundle(shipment)
     report = report_of(shipment, bundle=_shown(target), digest=draft.digest, command=_command())
     report["warnings"] = list(warnings)
+    report["breakdown"] = breakdown(shipment)
     report["side_by_side"] = side_by_side(shipment)
     report["seconds"] = round(time.monotonic() - started, 1)
     write_bundle(target, draft, report=report, page=html(report))

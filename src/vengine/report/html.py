@@ -13,6 +13,7 @@ from html import escape
 from importlib.resources import files
 from string import Template
 
+from vengine.report.breakdown_chart import breakdown_section
 from vengine.report.contenders import Report, part
 from vengine.report.sections import Section, footer, sections
 from vengine.report.sensitivity_chart import sensitivities, sensitivity_section
@@ -25,12 +26,13 @@ _OUTCOME = {"pass": "target met", "fail": "target missed", "undecided": "undecid
 def html(report: Report) -> str:
     """The whole page. Works for any report: what was not measured is left out or said to be missing."""
     outcome = clean(report.get("outcome", ""))
-    parts, found = sections(report), sensitivity_section(sensitivities(report))
+    parts = sections(report)
+    more = [breakdown_section(report), sensitivity_section(sensitivities(report))]
     return page(
         title=f"{clean(report.get('bundle', 'vengine'))}: {_OUTCOME.get(outcome, outcome)}",
         version=clean(report.get("vengine", "")),
         created=_date(clean(report.get("created", ""))),
-        parts=[*parts[:-_AT_THE_END], *([found] if found.content else []), *parts[-_AT_THE_END:]],
+        parts=[*parts[:-_AT_THE_END], *(found for found in more if found.content), *parts[-_AT_THE_END:]],
         footer=footer(report, part(report, "source"), part(report, "machine")),
     )
 

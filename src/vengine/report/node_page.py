@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from vengine.report.breakdown_chart import SHARE_CLASSES
 from vengine.report.charts import Bar, bars
 from vengine.report.html import page
 from vengine.report.node_view import SHARES, told
@@ -14,7 +15,6 @@ from vengine.report.sections import Section, heading, table, twice
 from vengine.report.wording import MISSING, clean, digits, milliseconds, number, percent
 from vengine.types import Interval
 
-_CLASSES = {"products": "bundle", "moves": "original", "rest": "tried", "gap": "refused"}
 _KINDS = 14
 Profile = Mapping[str, Any]
 
@@ -44,14 +44,16 @@ def _glance(result: Profile) -> Section:
 
 def _shares(result: Profile) -> Section:
     gap = {"name": "gap", "ms": result["gap_ms"], "part": result["gap_part"]}
-    rows = [_bar(SHARES[s["name"]], s, _CLASSES[s["name"]]) for s in (*result["shares"], gap)]
+    rows = [_bar(SHARES[s["name"]], s, SHARE_CLASSES[s["name"]]) for s in (*result["shares"], gap)]
     unit = "Share of the call; together they are the whole of it. Attention that runs as one operator is a product."
     return _bars("shares", "Where the time goes", "Shares", unit, rows)
 
 
 def _kinds(result: Profile) -> Section:
     kinds: Sequence[Profile] = result["kinds"][:_KINDS]
-    rows = [_bar(f"{clean(k['name'], 40)} {clean(k['precision'])}".strip(), k, _CLASSES[k["share"]]) for k in kinds]
+    rows = [
+        _bar(f"{clean(k['name'], 40)} {clean(k['precision'])}".strip(), k, SHARE_CLASSES[k["share"]]) for k in kinds
+    ]
     return _bars("operators", "By operator", "Operators", "Share of the call, the largest first.", rows)
 
 
