@@ -16,6 +16,7 @@ from vengine.errors import EngineMissing, UsageError
 from vengine.graph import lints, units
 from vengine.graph.keep_list import require_word
 from vengine.graph.passes import idle_quantizers, late_dequantize, portable_weights, unsigned_activations
+from vengine.graph.running_mean import running_means
 from vengine.types import PassResult
 
 if TYPE_CHECKING:
@@ -156,15 +157,16 @@ def _nncf(
         overflow_fix=nncf.OverflowFix.ENABLE if half_range else nncf.OverflowFix.DISABLE,
         backend_params={"external_data_dir": str(weights_in.absolute())} if weights_in else {},
     )
-    return nncf.quantize(
-        proto,
-        nncf.Dataset(list(calibration)),
-        subset_size=len(calibration),
-        preset=nncf.QuantizationPreset.MIXED,
-        model_type=nncf.ModelType.TRANSFORMER if transformer else None,
-        ignored_scope=nncf.IgnoredScope(names=ignored) if ignored else None,
-        advanced_parameters=advanced,
-    )
+    with running_means():
+        return nncf.quantize(
+            proto,
+            nncf.Dataset(list(calibration)),
+            subset_size=len(calibration),
+            preset=nncf.QuantizationPreset.MIXED,
+            model_type=nncf.ModelType.TRANSFORMER if transformer else None,
+            ignored_scope=nncf.IgnoredScope(names=ignored) if ignored else None,
+            advanced_parameters=advanced,
+        )
 
 
 def quantize_dynamic(
