@@ -23,6 +23,7 @@ Objective = Literal["latency", "throughput", "memory"]
 Level = Literal["safe", "balanced", "aggressive"]
 Outcome = Literal["pass", "fail", "undecided"]
 PIPELINE_WORDS = ("clean", "fused")  # pipelines of graph passes, as a recipe's `passes` names them
+WEIGHTS_ONLY = ("fp16-weights", "int8-weights", "int4-weights")  # precisions that store narrow and compute in fp32
 TrialStatus = Literal["ok", "refused", "failed", "skipped"]  # skipped: there was no time to try it
 
 
@@ -133,6 +134,11 @@ class Recipe:
     profile: RuntimeProfile
     passes: tuple[str, ...] = ()
     exactness: Exactness = "reassociates"
+
+    @property
+    def in_int8(self) -> bool:
+        """Whether products are computed in int8 (weights alone that are stored so don't count)."""
+        return self.precision.startswith("int8") and self.precision not in WEIGHTS_ONLY
 
     @property
     def label(self) -> str:
@@ -293,7 +299,7 @@ class Settings:
     """How to search. The command line's defaults come from these fields."""
 
     level: Level = "balanced"
-    precision: str | None = None  # None: all; "mixed", "fp32", "bf16", "fp16", "int8" restrict the search
+    precision: str | None = None  # None: all; "mixed", "fp32", "bf16", "fp16", "int8", "int4" restrict the search
     time_seconds: float = 240.0  # for trials and race together; set-up and export come on top
     threads: int | None = None  # None: from the machine; the same for every contender
     max_variants: int = 3

@@ -60,6 +60,7 @@ FULL = machine("avx2", "avx512f", "bf16", "vnni")
 FP32 = {"openvino fp32", "onnxruntime fp32", "onnxruntime fp32 fused"}
 BF16 = {"openvino bf16", "openvino int8-static-bf16"}
 MIXED = {"openvino mixed-bf16", "openvino int8-static-mixed-bf16"}
+FEW_BITS = {"openvino int8-weights", "openvino int4-weights"}
 INT8 = {"openvino int8-static", "onnxruntime int8-static", "onnxruntime int8-dynamic"}
 
 
@@ -71,7 +72,8 @@ INT8 = {"openvino int8-static", "onnxruntime int8-static", "onnxruntime int8-dyn
         (FULL, Settings(precision="fp32"), FP32),
         (FULL, Settings(precision="bf16"), {"openvino bf16"}),
         (FULL, Settings(precision="mixed"), BF16),
-        (FULL, Settings(precision="int8"), INT8 | {"openvino int8-static-bf16"}),
+        (FULL, Settings(precision="int8"), INT8 | {"openvino int8-static-bf16", "openvino int8-weights"}),
+        (FULL, Settings(precision="int4"), {"openvino int4-weights"}),
         (FULL, Settings(engines=("onnxruntime",)), {r for r in FP32 | INT8 if r.startswith("onnx")}),
         (machine("avx2"), Settings(), FP32 | INT8),
         (FULL, Settings(force_fp32=("MatMul",)), FP32 | INT8 | MIXED),
@@ -120,6 +122,7 @@ def test_int8_without_vnni_saves_bits(here: Machine, kind: str, label: str, pass
         ("int8-dynamic", (), None, ("vnni",)),
         ("int8-static-bf16", (PORTABLE,), 0, ("bf16",)),
         ("fp32", (), None, ()),
+        ("int8-weights", (), None, ()),
     ],
 )
 def test_portable_is_what_was_proven(
@@ -136,7 +139,11 @@ def test_equal_threads_for_every_contender() -> None:
 
 @pytest.mark.parametrize(
     ("objective", "more"),
-    [("latency", set()), ("throughput", set()), ("memory", {"openvino mixed-bf16", "openvino fp16-weights"})],
+    [
+        ("latency", set()),
+        ("throughput", set()),
+        ("memory", {"openvino mixed-bf16", "openvino fp16-weights", *FEW_BITS}),
+    ],
 )
 def test_half_the_bytes_are_tried_where_memory_counts(objective: Objective, more: set[str]) -> None:
     recipes, _ = candidates(source(), FULL, Settings(), 2, ALL, objective)

@@ -155,22 +155,22 @@ def test_what_the_original_doesnt_bear_is_asked_of_no_variant(tmp_path: Path, mo
     assert report["trials"][0]["status"] == "ok", report["refused"]
 
 
-SHORT = {"delay_ms": 0.2, "delay_us_per_token": 12}
-LONG = {"delay_ms": 1.6, "delay_us_per_token": 0.5}
+SHORT = {"delay_ms": 0.6, "delay_us_per_token": 36}  # of milliseconds, so that a busy machine hides none
+LONG = {"delay_ms": 4.8, "delay_us_per_token": 1.5}
 
 
 @pytest.mark.parametrize(
     ("crowded_ms", "shipped"),
     [
         pytest.param(0, {"short", "long"}, id="each serves its range"),
-        pytest.param(12, {"short"}, id="but not together"),
+        pytest.param(36, {"short"}, id="but not together"),
     ],
 )
 def test_two_variants_ship_only_where_they_are_no_slower_together(
     crowded_ms: float, shipped: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     variants = {"short": SHORT, "long": {**LONG, "crowded_ms": crowded_ms}}
-    original = {"delay_ms": 2, "delay_us_per_token": 20}
+    original = {"delay_ms": 6, "delay_us_per_token": 60}
     report = run(tmp_path, monkeypatch, variants, original=original, seconds=5)
     assert {v["precision"] for v in report["variants"]} == shipped
 

@@ -7,7 +7,7 @@ from vengine.errors import EngineMissing, UsageError
 from vengine.types import Settings
 
 _LEVELS = ("safe", "balanced", "aggressive")
-_PRECISIONS = (None, "mixed", "fp32", "bf16", "fp16", "int8")
+_PRECISIONS = (None, "mixed", "fp32", "bf16", "fp16", "int8", "int4")
 
 
 def refuse_conflicts(settings: Settings) -> None:

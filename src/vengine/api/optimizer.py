@@ -35,7 +35,7 @@ class VectorizationOptimizer:
         target_hardware: "cpu": this machine's processor.
         optimization_level: "safe" (bitwise or reassociating changes), "balanced" (lossy within the budget) or
             "aggressive" (a longer search).
-        precision: None for all, or "mixed", "fp32", "bf16", "fp16", "int8".
+        precision: None for all, or "mixed", "fp32", "bf16", "fp16", "int8", "int4".
         keep_io_types: inputs and outputs keep their types; False, with the precision "fp16", makes them fp16.
         op_types_to_quantize: operator types that are converted; () = all that can be. (The name is
             customary; bf16 isn't quantisation.)

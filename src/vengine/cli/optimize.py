@@ -62,7 +62,7 @@ def _choice(kind: Any) -> click.Choice[str]:
 )
 @click.option(
     "--precision",
-    type=click.Choice(["mixed", "fp32", "bf16", "fp16", "int8"]),
+    type=click.Choice(["mixed", "fp32", "bf16", "fp16", "int8", "int4"]),
     default=params.default(Settings, "precision"),
     help="Restrict the search.  [default: all]",
 )

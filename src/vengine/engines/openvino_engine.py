@@ -28,14 +28,14 @@ from vengine.engines.base import (
 from vengine.engines.recording import WARM_CALLS, Recording
 from vengine.errors import EngineError, EngineMissing
 from vengine.hardware import has_bf16, machine
-from vengine.types import RuntimeProfile, Task, TensorSpec
+from vengine.types import WEIGHTS_ONLY, RuntimeProfile, Task, TensorSpec
 
 INSTALL = "pip install 'vengine[openvino]'"
 PRECISIONS = (
-    *("fp32", "bf16", "mixed-bf16", "fp16-weights", "reference"),
+    *("fp32", "bf16", "mixed-bf16", "reference", *WEIGHTS_ONLY),
     *("int8-static", "int8-static-bf16", "int8-static-mixed-bf16"),
 )
-"""\"mixed\" files say themselves what runs in bf16, and \"fp16-weights\" computes in fp32.
+"""\"mixed\" files say themselves what runs in bf16, and \"fp16-weights\" and its kin compute in fp32.
 \"reference\" runs an IR as its author left it, int8 parts included, with floats in fp32."""
 _HEAVY = frozenset({"FullyConnected", "MatMul", "Convolution", "Deconvolution", "MatMulQuantized"})
 _INT8 = frozenset({"i8", "u8"})
@@ -98,7 +98,7 @@ def _prove(compiled: Any, precision: str, hint: str, profile: RuntimeProfile) ->
     streams = int(compiled.get_property("NUM_STREAMS"))
     if streams != profile.streams:
         raise EngineError(f"openvino opened {streams} streams, {profile.streams} were asked for")
-    what = _mismatch(_heavy_precisions(compiled), precision, hint)
+    what = _mismatch(_heavy_precisions(compiled, weights_only=precision in WEIGHTS_ONLY), precision, hint)
     if what:
         raise EngineError(f"{what} although {precision} was asked for")
 
@@ -109,22 +109,28 @@ def _mismatch(ran: set[str], precision: str, hint: str) -> str:
         return ""
     if hint == "f32" and "bf16" in ran and not precision.endswith("mixed-bf16"):
         return "some matrix products run in bf16"
-    if precision.startswith("int8") and not ran & _INT8:
+    if precision.startswith("int8-static") and not ran & _INT8:
         return "no matrix product runs in int8"
-    if precision in ("fp32", "bf16", "mixed-bf16", "fp16-weights") and ran & _INT8:
+    if precision in ("fp32", "bf16", "mixed-bf16", *WEIGHTS_ONLY) and ran & _INT8:
         return "some matrix products run in int8"
     if precision in ("bf16", "mixed-bf16") and "bf16" not in ran:
         return "no matrix product runs in bf16"
     return ""
 
 
-def _heavy_precisions(compiled: Any) -> set[str]:
-    """The precisions in which the compiled graph's matrix products and convolutions run."""
+def _heavy_precisions(compiled: Any, *, weights_only: bool = False) -> set[str]:
+    """The precisions in which the compiled graph's matrix products and convolutions run.
+
+    Beside narrow weights OpenVINO tells the weights' type there, and what it computes in at the kernel's end
+    ("undef_f32", "brgemm_avx512_I8").
+    """
     found = set()
     for node in compiled.get_runtime_model().get_ordered_ops():
         info = node.get_rt_info()
         if info["layerType"].astype(str) in _HEAVY:
-            found.add(info["runtimePrecision"].astype(str))
+            told = info["runtimePrecision"].astype(str)
+            kernel = info["primitiveType"].astype(str).rsplit("_", 1)[-1]
+            found.add({"I8": "i8", "BF16": "bf16"}.get(kernel, kernel) if weights_only else told)
     return found
 
 

@@ -22,6 +22,7 @@ from vengine.graph.mixed_precision import write_half, write_half_int8
 from vengine.graph.pipeline import PIPELINES, apply
 from vengine.graph.quantize import MODEL_FILE, finish, quantize_dynamic, quantize_ir, quantize_static
 from vengine.graph.sensitivity import Ladder, climb
+from vengine.graph.weight_only import write_weight_only
 from vengine.lifetime import die_with
 from vengine.types import PassResult, Source
 
@@ -124,6 +125,10 @@ def _half_weights(job: Job) -> tuple[PassResult, ...]:
     return write_half_weights(job.model, job.target, keep=job.keep, keep_io_types=job.keep_io_types)
 
 
+def _weight_only(job: Job) -> tuple[PassResult, ...]:
+    return write_weight_only(job.model, job.target, 4 if job.kind == "int4-weights" else 8, keep=job.keep)
+
+
 def _half(job: Job) -> tuple[PassResult, ...]:
     write = write_half_int8 if job.kind == "int8-bf16" else write_half
     return write(
@@ -146,6 +151,8 @@ _BUILDERS: Mapping[str, Callable[[Job], tuple[PassResult, ...]]] = {
     "ladder": _ladder,
     "int8-dynamic": _dynamic,
     "fp16-weights": _half_weights,
+    "int8-weights": _weight_only,
+    "int4-weights": _weight_only,
     "fp16": _half,
     "bf16": _half,
     "int8-bf16": _half,

@@ -41,7 +41,7 @@ def write_half_weights(
 
     target.mkdir(parents=True, exist_ok=True)
     graph = ov.Core().read_model(str(model))
-    reasons, told, count = _weights(graph, _kept(model, graph, keep))
+    reasons, told, count = _weights(graph, kept_weights(model, graph, keep))
     if not count:
         raise UsageError(
             "fp16 weights were asked for and no weight was narrowed",
@@ -57,7 +57,7 @@ def write_half_weights(
     return (PassResult(name="fp16-weights", exactness="lossy", matched=count, refusals=rows),)
 
 
-def _kept(model: Path, graph: Any, keep: Collection[str]) -> dict[str, str]:
+def kept_weights(model: Path, graph: Any, keep: Collection[str]) -> dict[str, str]:
     """Weight → the node that reads it and is to stay in fp32; ONNX names are the file's own, not OpenVINO's."""
     if model.suffix == ".onnx":
         import onnx

@@ -8,10 +8,11 @@ from typing import Any
 
 from vengine.report.contenders import Report, metric, part, rows
 from vengine.report.wording import clean, digits, number, percent, score
+from vengine.types import WEIGHTS_ONLY
 
 MOST = 20
 _TEXT = 80
-_KEEPING = ("keep-list", "to-fp16", "to-bf16", "fp16-weights")  # passes whose refusals are such nodes and weights
+_KEEPING = ("keep-list", "to-fp16", "to-bf16", *WEIGHTS_ONLY)  # passes whose refusals are such nodes and weights
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from typing import Literal
 
 from vengine.graph.quantize import COULD_SATURATE
 from vengine.types import (
+    WEIGHTS_ONLY,
     Exactness,
     Level,
     Machine,
@@ -91,6 +92,22 @@ ROWS = (
         asked_by=("fp16",),
         when=("memory", "asked"),
     ),
+    Row(
+        engine="openvino",
+        precision="int8-weights",
+        exactness="lossy",
+        levels=_LOSSY,
+        asked_by=("int8",),
+        when=("memory", "asked"),
+    ),
+    Row(
+        engine="openvino",
+        precision="int4-weights",
+        exactness="lossy",
+        levels=_LOSSY,
+        asked_by=("int4",),
+        when=("memory", "asked"),
+    ),
     Row(engine="onnxruntime", precision="fp32", exactness="reassociates", asked_by=("fp32",)),
     Row(engine="onnxruntime", precision="int8-static", exactness="lossy", levels=_LOSSY, asked_by=("int8",)),
     Row(engine="openvino", precision="fp32", exactness="reassociates", asked_by=("fp32",)),
@@ -142,7 +159,7 @@ def _passes(row: Row, source: Source, machine: Machine, settings: Settings) -> t
         return row.pipelines
     words = [*row.pipelines]
     words += [f"only:{op}" for op in settings.op_types_to_quantize] + [f"keep:{k}" for k in settings.force_fp32]
-    if row.precision.startswith("int8") and not has_vnni(machine):
+    if row.precision.startswith(("int8-static", "int8-dynamic")) and not has_vnni(machine):
         # Without VNNI, u8×s8 pair sums saturate at 16 bits. A static ONNX graph is shrunk where it could happen.
         found_per_node = row.precision.startswith("int8-static") and source.kind != "openvino"
         words.append(PORTABLE if found_per_node else HALF_RANGE)
@@ -197,7 +214,7 @@ def _refusal(row: Row, source: Source, machine: Machine, settings: Settings, eng
         return (
             f"OpenVINO's bf16 is a switch for the whole graph: {_MIXED[row.precision]} keeps what was asked for in fp32"
         )
-    if row.precision == "fp16-weights" and settings.op_types_to_quantize:
+    if row.precision in WEIGHTS_ONLY and settings.op_types_to_quantize:
         return "it narrows weights, whatever operator reads them: use force_fp32 to name those that stay"
     return ""
 
@@ -216,7 +233,7 @@ def required_isa(recipe: Recipe, passes: Sequence[PassResult] = ()) -> tuple[str
     flags = []
     unsafe = {result.name: result.matched for result in passes}.get(COULD_SATURATE)
     safe = HALF_RANGE in recipe.passes if unsafe is None else unsafe == 0
-    if recipe.precision.startswith("int8") and not safe:
+    if recipe.in_int8 and not safe:
         flags.append("vnni")
     if recipe.precision.endswith("bf16"):
         flags.append("bf16")
