@@ -136,9 +136,10 @@ def test_a_module_that_is_kept_ships_as_a_graph_and_not_as_a_program_file(shared
         ({"precision": "fp32"}, {"fp32"}),
         ({"optimization_level": "safe"}, {"fp32"}),
         ({"precision": "bf16"}, {"bf16"}),
-        ({"precision": "int8"}, {"int8-static", "int8-dynamic", "int8-static-bf16"}),
+        ({"precision": "int8"}, {"int8-static", "int8-dynamic", "int8-static-bf16", "int8-weights"}),
+        ({"precision": "int4"}, {"int4-weights"}),
     ],
-    ids=["fp32", "safe", "bf16", "int8"],
+    ids=["fp32", "safe", "bf16", "int8", "int4"],
 )
 def test_precision_and_level_restrict_what_is_tried(options: dict[str, Any], precisions: set[str]) -> None:
     settings = VectorizationOptimizer(**options).settings
@@ -207,7 +208,7 @@ def _integer_products(graph: Any) -> int:
     ("options", "message"),
     [
         ({"target_hardware": "cuda"}, "no engine here"),
-        ({"precision": "int4"}, "int4"),
+        ({"precision": "int2"}, "int2"),
         ({"optimization_level": "wild"}, "wild"),
         ({"optimization_level": "safe", "precision": "int8"}, "lossy"),
         ({"precision": "fp32", "op_types_to_quantize": ["MatMul"]}, "no effect"),
