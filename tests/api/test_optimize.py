@@ -97,7 +97,7 @@ def test_a_kept_onnx_model_ships_its_checked_copy_with_all_optimisation_off(tmp_
         ({"concurrency": 8}, "concurrency was given beside a Workload"),
         ({"objective": "memory"}, "objective was given beside a Workload"),
         ({"settings": Settings(engines=("openvin",))}, "openvin"),
-        ({"settings": Settings(precision="int4")}, "int4"),
+        ({"settings": Settings(precision="int2")}, "int2"),
         ({"settings": Settings(level="safe", precision="int8")}, "lossy"),
         ({"settings": Settings(precision="fp32", op_types_to_quantize=("MatMul",))}, "no effect"),
         ({"settings": Settings(keep_io_types=False)}, "only the precision 'fp16' does"),
