@@ -24,6 +24,13 @@ Level = Literal["safe", "balanced", "aggressive"]
 Outcome = Literal["pass", "fail", "undecided"]
 PIPELINE_WORDS = ("clean", "fused")  # pipelines of graph passes, as a recipe's `passes` names them
 WEIGHTS_ONLY = ("fp16-weights", "int8-weights", "int4-weights")  # precisions that store narrow and compute in fp32
+
+
+def in_int8(precision: str) -> bool:
+    """Whether a precision computes products in int8; weights alone that are stored so don't count."""
+    return precision.startswith("int8") and precision not in WEIGHTS_ONLY
+
+
 TrialStatus = Literal["ok", "refused", "failed", "skipped"]  # skipped: there was no time to try it
 
 
@@ -134,11 +141,6 @@ class Recipe:
     profile: RuntimeProfile
     passes: tuple[str, ...] = ()
     exactness: Exactness = "reassociates"
-
-    @property
-    def in_int8(self) -> bool:
-        """Whether products are computed in int8 (weights alone that are stored so don't count)."""
-        return self.precision.startswith("int8") and self.precision not in WEIGHTS_ONLY
 
     @property
     def label(self) -> str:

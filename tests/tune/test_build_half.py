@@ -123,6 +123,22 @@ def test_fp16_weights_are_half_the_bytes(shop: Workshop) -> None:
     assert 0 < np.abs(want - got).max() < 0.01 * np.abs(want).max()
 
 
+@pytest.mark.parametrize(("precision", "moved"), [("int8-weights", 0.03), ("int4-weights", 0.3)])
+def test_weights_of_few_bits(precision: str, moved: float, shop: Workshop) -> None:
+    plain, narrow = shop.build(recipe("fp32")), shop.build(recipe(precision))
+    assert narrow.required_isa == (), "it computes in fp32, on any CPU"
+    weights = narrow.directory / "model.bin"
+    assert weights.stat().st_size < 0.35 * 4 * sum(w.size for w in initialisers(plain))
+    feeds = {"x": random([5, WIDTH], 99) / 3}
+    want, got = answers(plain, feeds), answers(narrow, feeds)
+    assert 0 < np.abs(want - got).max() < moved * np.abs(want).max()
+
+
+def initialisers(variant: Variant) -> list[Any]:
+    graph = onnx.load(variant.directory / variant.entry).graph
+    return [onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer]
+
+
 @pytest.mark.parametrize("precision", ["fp16", "fp16-weights"])
 def test_fp16_outside_too(precision: str, shop: Workshop) -> None:
     engine = "onnxruntime" if precision == "fp16" else "openvino"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from vengine.bundle.format import Tolerance
 from vengine.errors import BundleError
+from vengine.types import in_int8
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,7 +81,7 @@ def tolerances_for(precision: str) -> tuple[Tolerance, Tolerance]:
     On the same machine only the order of additions moves (threads, batches). On another one the kernels
     differ: bf16 may be computed in float, and int8 kernels round and saturate in their own way.
     """
-    if precision.startswith(("int8-static", "int8-dynamic")):
+    if in_int8(precision):
         return Tolerance(min_cosine=0.9995, max_relative=0.05), Tolerance(min_cosine=0.99, max_relative=0.15)
     if "bf16" in precision or precision == "fp16":
         return Tolerance(min_cosine=0.9999, max_relative=0.02), Tolerance(min_cosine=0.998, max_relative=0.08)

@@ -263,17 +263,21 @@ def _entry(path: str, data: bytes, sources: dict[str, Path | bytes]) -> FileEntr
     return FileEntry(path=path, sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data))
 
 
+def _linked(twin: Path, path: Path) -> bool:
+    """Whether the file system has hard links; without, the bytes are written again."""
+    try:
+        os.link(twin, path)
+    except OSError:
+        return False
+    return True
+
+
 def _write(source: Path | bytes, path: Path, entry: FileEntry, written: dict[str, Path]) -> None:
     """Write one file. A file whose bytes are there already, under another name, is stored once (a hard link)."""
     path.parent.mkdir(parents=True, exist_ok=True)
     twin = written.setdefault(entry.sha256, path)
-    if twin is not path:
-        try:
-            os.link(twin, path)
-        except OSError:  # no hard links on this file system: a copy
-            pass
-        else:
-            return
+    if twin is not path and _linked(twin, path):
+        return
     if isinstance(source, bytes):
         path.write_bytes(source)
     elif _copy(source, path) != entry.sha256:

@@ -28,7 +28,7 @@ from vengine.engines.base import (
 from vengine.engines.recording import WARM_CALLS, Recording
 from vengine.errors import EngineError, EngineMissing
 from vengine.hardware import has_bf16, machine
-from vengine.types import WEIGHTS_ONLY, RuntimeProfile, Task, TensorSpec
+from vengine.types import WEIGHTS_ONLY, RuntimeProfile, Task, TensorSpec, in_int8
 
 INSTALL = "pip install 'vengine[openvino]'"
 PRECISIONS = (
@@ -109,7 +109,7 @@ def _mismatch(ran: set[str], precision: str, hint: str) -> str:
         return ""
     if hint == "f32" and "bf16" in ran and not precision.endswith("mixed-bf16"):
         return "some matrix products run in bf16"
-    if precision.startswith("int8-static") and not ran & _INT8:
+    if in_int8(precision) and not ran & _INT8:
         return "no matrix product runs in int8"
     if precision in ("fp32", "bf16", "mixed-bf16", *WEIGHTS_ONLY) and ran & _INT8:
         return "some matrix products run in int8"

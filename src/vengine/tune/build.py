@@ -27,7 +27,7 @@ from vengine.graph.sensitivity import Ladder
 from vengine.packing import ADDED, fill, pieces_of, rows_of
 from vengine.tune.candidates import HALF_IO, HALF_RANGE, IN_FLOAT, KEEP_LIST, PORTABLE, TIGHT_KEEP_LIST, required_isa
 from vengine.tune.profiles import PACKED, ROW_TOKENS
-from vengine.types import PIPELINE_WORDS, WEIGHTS_ONLY, PassResult, Recipe, Source, Variant
+from vengine.types import PIPELINE_WORDS, WEIGHTS_ONLY, PassResult, Recipe, Source, Variant, in_int8
 
 if TYPE_CHECKING:
     import numpy as np
@@ -188,7 +188,7 @@ def steps(recipe: Recipe) -> list[Step]:
     elif pipelines := _pipelines(recipe):
         found.append(("passes", pipelines))
     words = tuple(word for word in recipe.passes if word not in (PACKED, *PIPELINE_WORDS))
-    if recipe.in_int8:
+    if in_int8(recipe.precision):
         kind = "int8-dynamic" if recipe.precision == "int8-dynamic" else "int8-static"
         found.append((kind, tuple(word for word in words if not word.startswith((KEEP_LIST, IN_FLOAT)))))
         if in_float := tuple(word for word in words if word.startswith(IN_FLOAT)):

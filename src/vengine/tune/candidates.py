@@ -23,6 +23,7 @@ from vengine.types import (
     Settings,
     Source,
     Trial,
+    in_int8,
 )
 
 When = Literal["memory", "words", "asked"]  # the objective; force_fp32 or op_types_to_quantize; precision=
@@ -159,7 +160,7 @@ def _passes(row: Row, source: Source, machine: Machine, settings: Settings) -> t
         return row.pipelines
     words = [*row.pipelines]
     words += [f"only:{op}" for op in settings.op_types_to_quantize] + [f"keep:{k}" for k in settings.force_fp32]
-    if row.precision.startswith(("int8-static", "int8-dynamic")) and not has_vnni(machine):
+    if in_int8(row.precision) and not has_vnni(machine):
         # Without VNNI, u8×s8 pair sums saturate at 16 bits. A static ONNX graph is shrunk where it could happen.
         found_per_node = row.precision.startswith("int8-static") and source.kind != "openvino"
         words.append(PORTABLE if found_per_node else HALF_RANGE)
@@ -192,7 +193,7 @@ def second_thoughts(trials: Sequence[Trial]) -> tuple[Recipe, ...]:
         if trial.status != "refused" or found is None or found.outcome == "pass" or recipe.engine != "openvino":
             continue
         precision = _MIXED.get(recipe.precision, recipe.precision)
-        sound_base = not precision.startswith("int8") or "int8-static" in good
+        sound_base = not in_int8(precision) or "int8-static" in good
         if precision in _MIXED.values() and sound_base and TIGHT_KEEP_LIST not in recipe.passes:
             words = (*(word for word in recipe.passes if word != KEEP_LIST), TIGHT_KEEP_LIST)
             recipes.append(replace(recipe, precision=precision, passes=words))
@@ -233,7 +234,7 @@ def required_isa(recipe: Recipe, passes: Sequence[PassResult] = ()) -> tuple[str
     flags = []
     unsafe = {result.name: result.matched for result in passes}.get(COULD_SATURATE)
     safe = HALF_RANGE in recipe.passes if unsafe is None else unsafe == 0
-    if recipe.in_int8 and not safe:
+    if in_int8(recipe.precision) and not safe:
         flags.append("vnni")
     if recipe.precision.endswith("bf16"):
         flags.append("bf16")
