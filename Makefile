@@ -26,7 +26,8 @@ quickstart: setup
 	@echo && echo "The picture book of this run: minilm.html"
 
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not slow and not timed" -n auto --maxprocesses 8 --dist loadfile
+	$(BIN)/python -m pytest -m "not slow and timed"
 
 check: setup
 	$(BIN)/ruff check .

@@ -19,6 +19,8 @@ SLEEPER = (
 )
 PARENT = """
 import os, subprocess, sys
+
+pytestmark = pytest.mark.timed
 child = subprocess.Popen([sys.executable, *{words!r}, str(os.getpid())])
 print(child.pid, flush=True)
 child.wait()

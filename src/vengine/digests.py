@@ -6,6 +6,7 @@ Canonical: keys sorted, no spaces, UTF-8, no NaN. A digest is "sha256:" and 64 h
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import types
@@ -39,7 +40,7 @@ def from_json(kind: type[T], data: Any) -> T:
     """
     if not isinstance(data, Mapping):
         raise ValueError(f"{kind.__name__} wants an object, got {type(data).__name__}")
-    hints = typing.get_type_hints(kind)
+    hints = _hints(typing.cast("Any", kind))
     unknown = set(data) - set(hints)
     if unknown:
         raise ValueError(f"{kind.__name__} has no field {sorted(unknown)[0]!r}")
@@ -47,6 +48,11 @@ def from_json(kind: type[T], data: Any) -> T:
         return kind(**{name: _read(hints[name], value) for name, value in data.items()})
     except TypeError as error:
         raise ValueError(f"{kind.__name__}: {error}") from error
+
+
+@functools.cache  # evaluating annotations takes longer than reading the values, and a recording holds thousands
+def _hints(kind: Any) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
 
 
 def _read(hint: Any, value: Any) -> Any:

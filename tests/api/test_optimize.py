@@ -21,6 +21,8 @@ from vengine.tune.trial import open_worker
 from vengine.types import Budget, Recipe, RuntimeProfile, Sample, Settings, Workload
 from vengine.workload.identity import digest_samples
 
+pytestmark = pytest.mark.timed
+
 ONE = RuntimeProfile(threads=1)
 SHORT = Settings(time_seconds=2, threads=1)
 
@@ -169,7 +171,7 @@ def test_a_model_of_several_labels_from_its_data_to_its_verdict(tmp_path: Path) 
     report = optimize(
         model,
         data=data,
-        settings=Settings(time_seconds=20, threads=1, engines=("onnxruntime",), precision="fp32"),
+        settings=Settings(time_seconds=2, threads=1, engines=("onnxruntime",), level="safe"),
         out=tmp_path / "sets.vengine",
         cache=tmp_path / "cache",
     )

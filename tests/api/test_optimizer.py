@@ -22,6 +22,8 @@ from vengine.tune.build import Workshop
 from vengine.tune.candidates import candidates
 from vengine.types import Budget, Source
 
+pytestmark = pytest.mark.timed
+
 
 @pytest.fixture(autouse=True)
 def quiet_traces() -> Iterator[None]:

@@ -20,6 +20,8 @@ from vengine.engines import ceilings
 from vengine.engines.process import WorkerSession
 from vengine.errors import BundleError, NoVariantForThisCpu, SourceError, UsageError
 
+pytestmark = pytest.mark.timed
+
 CEILINGS = ceilings.Ceilings(threads=1, fp32=ceilings.Ceiling(value=1e12, by="a test"))
 
 

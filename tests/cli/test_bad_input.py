@@ -16,6 +16,8 @@ import pytest
 from tests.cli.making import Run, clear, files
 from tests.sources.making import write_onnx
 
+pytestmark = pytest.mark.timed
+
 SOURCES = [
     ("", "the name of the model is empty"),
     ("nowhere", "there is no 'nowhere'"),

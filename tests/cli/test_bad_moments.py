@@ -15,6 +15,8 @@ import pytest
 from tests.cli.making import Done, Run, clear, files
 from tests.sources.making import write_onnx
 
+pytestmark = pytest.mark.timed
+
 
 def own_process(folder: Path, *words: str, hidden: str = "", **env: str) -> Done:
     """Run `vengine` as a user does; the package `hidden` is not there for it."""

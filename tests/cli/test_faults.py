@@ -17,6 +17,8 @@ import pytest
 from vengine import errors
 from vengine.cli import faults
 
+pytestmark = pytest.mark.timed
+
 COMMAND = [sys.executable, "-m", "vengine.cli.main"]
 
 

@@ -12,6 +12,8 @@ from tests.engines.making import ONE, fake
 from vengine.engines import ceilings
 from vengine.engines.process import WorkerSession
 
+pytestmark = pytest.mark.timed
+
 
 @pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,8 @@ from tests.graph.graphs import model, node, random
 from vengine.engines.base import Session, get_engine
 from vengine.types import RuntimeProfile
 
+pytestmark = pytest.mark.timed
+
 WIDTH = 64
 SMALL = 4096  # bytes for names, lists and views, whatever the size of the call
 SIZES = ((1, 16), (8, 256), (3, 40))

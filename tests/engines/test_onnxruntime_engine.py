@@ -14,6 +14,8 @@ from vengine.engines.base import Session, get_engine
 from vengine.errors import EngineError, UsageError
 from vengine.types import RuntimeProfile, TensorSpec
 
+pytestmark = pytest.mark.timed
+
 
 def open_layer(path: Path, precision: str = "fp32", profile: RuntimeProfile = ONE) -> Session:
     return get_engine("onnxruntime").open(path, precision, profile)

@@ -19,6 +19,8 @@ from vengine.errors import EngineError, UsageError
 from vengine.text import Tokenizer
 from vengine.types import Plan, PlanEntry, RuntimeProfile, TensorSpec
 
+pytestmark = pytest.mark.timed
+
 TOKENS = [{"name": "hidden", "dtype": "float32", "shape": ["batch", "length", 4]}]
 
 

@@ -22,6 +22,8 @@ from vengine.engines.process import WorkerSession
 from vengine.errors import EngineError, UsageError, VengineError, WorkerError
 from vengine.types import Plan, PlanEntry, RuntimeProfile
 
+pytestmark = pytest.mark.timed
+
 MIB = 1 << 20
 
 

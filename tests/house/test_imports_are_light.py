@@ -10,6 +10,8 @@ import time
 
 import pytest
 
+pytestmark = pytest.mark.timed
+
 HEAVY = ("torch", "onnx", "transformers", "nncf", "onnxscript", "onnx_ir", "sklearn", "scipy", "pandas")
 ENGINES = ("onnxruntime", "openvino")
 

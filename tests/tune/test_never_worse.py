@@ -15,6 +15,8 @@ from vengine.api.verify import verify
 from vengine.cli.optimize import exit_code
 from vengine.types import Budget, Settings
 
+pytestmark = pytest.mark.timed
+
 LOOSE = Budget(max_drop=0.3)
 SMALL = Budget(memory_limit_bytes=400 << 20)
 FAST = {"delay_ms": 0.3}

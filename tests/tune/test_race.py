@@ -17,6 +17,8 @@ from vengine.errors import WorkerError
 from vengine.tune.race import Contender, Load, first_look, race
 from vengine.types import RuntimeProfile
 
+pytestmark = pytest.mark.timed
+
 WORK = Load(name="workload")
 CELL = Load(name="8x4", batch=8, length=4)
 

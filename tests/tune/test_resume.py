@@ -17,6 +17,8 @@ from tests.sources.making import write_onnx
 
 from vengine.api.verify import verify
 
+pytestmark = pytest.mark.timed
+
 CLI = [sys.executable, "-m", "vengine.cli.main"]
 
 
