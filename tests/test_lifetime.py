@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.timed
+
 # A parent that starts one child and waits for it; the child would sleep for an hour.
 SLEEPER = (
     "import os, sys, time; from vengine.lifetime import die_with; {first}; print('up', flush=True); time.sleep(3600)"
 )
 PARENT = """
 import os, subprocess, sys
-
-pytestmark = pytest.mark.timed
 child = subprocess.Popen([sys.executable, *{words!r}, str(os.getpid())])
 print(child.pid, flush=True)
 child.wait()
